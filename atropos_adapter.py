@@ -53,7 +53,7 @@ class HermesAgentBaseEnv(CompatEnv):
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        async with super().opened(), self._worker():
+        async with super().opened(), await self._worker():
             await self._look_for_host()
             try:
                 yield
@@ -67,13 +67,14 @@ class HermesAgentBaseEnv(CompatEnv):
                 "rollouts wait for a worker with the role tools on this host: nobody serves %s", queue
             )
 
-    def _worker(self) -> AbstractAsyncContextManager[object]:
+    async def _worker(self) -> AbstractAsyncContextManager[object]:
         """The worker of this environment's queue."""
         # Imported here: an adapter of an environment that workers serve starts sooner without.
         from temporalio.worker import Worker
 
         from activities.host import Host
         from clotho.sandbox.registry import open_backend
+        from clotho.temporal.states import namespace_labels
 
         connected = self.adapter_run.connections
         task_queues = self.adapter_run.groups.order.task_queues
@@ -86,6 +87,7 @@ class HermesAgentBaseEnv(CompatEnv):
             task_queues.sandbox.queue,
             task_queues.environment.queue,
             connected.metrics,
+            await namespace_labels(connected.client, connected.journal.store_identity),
         )
         return Worker(
             connected.client,

@@ -137,6 +137,7 @@ class Composition:
             {TINY: BUNDLED},
             flush_policy,
             sizes.model_answer_mb << 20,
+            sizes.model_first_token_timeout_seconds,
         )
 
     def pacer(self, backends: "Backends", own_queue: str) -> "Pacer":
@@ -238,8 +239,8 @@ def measured_journal(store: Store, metrics: Metrics) -> Journal:
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     host = host_name(settings)
-    labels = {"host": host, "roles": "+".join(roles)}
-    served, tracing = open_runtime(settings.metrics, labels), open_tracing(settings.tracing, labels)
+    named = {"host": host, "roles": "+".join(roles)}
+    served, tracing = open_runtime(settings.metrics, named), open_tracing(settings.tracing, named)
     metrics = Metrics(served.runtime.metric_meter)
     client, store = await reach(settings, served.runtime, tracing)
     served.log()
@@ -273,14 +274,17 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             bounds = ProcessBounds(sizes.environment_processes, sizes.environment_memory_mb << 20)
             environments = EnvironmentProcesses(journal, bounds)
             process_queue = f"{host_queue}-{slot.number}"
-            sandbox_host = Host(client, journal, backend, environments, host_queue, process_queue, metrics)
+            labels = await namespace_labels(client, journal.store_identity)
+            sandbox_host = Host(
+                client, journal, backend, environments, host_queue, process_queue, metrics, labels
+            )
             on_drained += [sandbox_host.close, environments.close]
             workers += parts.tools(sandbox_host, host_queue, process_queue)
             reaper = SandboxReaper(
                 backend,
                 RolloutOwners(client),
                 partial(is_superseded, journal),
-                namespace_labels(client, journal.store_identity),
+                labels,
                 settings.sandbox.lease_seconds,
                 BackendsBeside(settings.sandbox, folder),
             )

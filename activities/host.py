@@ -23,8 +23,8 @@ from clotho.environment.tools import EnvironmentTools
 from clotho.identifiers.hashed import job_key
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
-from clotho.sandbox.backend import SandboxBackend
-from clotho.temporal.states import RolloutOwners, namespace_labels
+from clotho.sandbox.backend import Labels, SandboxBackend
+from clotho.temporal.states import RolloutOwners
 from clotho.tools.browser.client import BrowserClient
 
 Activities = tuple[Callable[..., Any], ...]
@@ -42,8 +42,8 @@ class Host:
         queue: str,
         process_queue: str,
         metrics: Metrics,
+        labels: Labels,
     ) -> None:
-        labels = namespace_labels(client, journal.store_identity)
         known = EnvironmentTools(variable, environments, job_key(journal.store_identity, queue))
         self.close = known.servers.close
         """Ends the conversations with MCP servers."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 
@@ -16,7 +16,7 @@ from activities.verification import EpochSandboxes
 from clotho import failpoints
 from clotho.environment import AgentResult, Reward
 from clotho.environment.instances import Environments
-from clotho.environment.numbered_calls import JournalledCalls
+from clotho.environment.numbered_calls import CountedCalls, JournalledCalls
 from clotho.environment.tools import EnvironmentTools
 from clotho.environment.workspace import Workspace
 from clotho.errors import (
@@ -25,6 +25,7 @@ from clotho.errors import (
     GradingRepeatedlyLost,
     GradingSandboxLost,
     SandboxLost,
+    VerificationFailed,
     WorkspaceRefused,
     truncate_middle,
 )
@@ -58,6 +59,8 @@ GRADINGS_EXHAUSTED = 3
 """Sandboxes for grading that a rollout's verification may use up: what the agent left would use up every one."""
 GRADINGS_LOST = 5
 """Sandboxes for grading that a rollout's verification may lose, whatever ended them: each is paid for."""
+FAILURES_BEFORE_CONTROL = 2
+"""Failures of a task's verifier after which it is tried without the agent's files: once may be a flake."""
 MOST_CONFLICTS = 5
 """Epochs in which nothing failed but that the author's code took another way than in the attempt before."""
 
@@ -147,7 +150,7 @@ class Verifier:
                 open_grading=sandboxes.open_grading,
                 calls=calls,
             )
-            clock, failed, refused = time.monotonic(), None, None
+            clock, failed, refused, voided = time.monotonic(), None, None, None
             try:
                 reward = await _score(sandboxes, transcript, workspace, manifest.verification_seconds)
                 calls.require_all_made()
@@ -172,9 +175,14 @@ class Verifier:
                 exception = RaisedEntry(reason=truncate_middle(str(failure)))
                 failure.times = await self._journal.append(raised, exception) + 1
                 last = policy_for(kind_of(failure)).is_last(failure.times)
-                if not last or manifest.on_reward_error is not OnRewardError.ZERO:
+                if failure.times >= FAILURES_BEFORE_CONTROL and isinstance(failure, VerificationFailed):
+                    control = control_calls(workspace, sandboxes)
+                    seconds = manifest.verification_seconds
+                    if await environment.blames_agent(sandboxes.item, control, seconds):
+                        voided = exception.reason
+                if voided is None and not (last and manifest.on_reward_error is OnRewardError.ZERO):
                     raise
-                reward, failed = Reward(score=0.0), truncate_middle(str(failure))
+                reward, failed = Reward(score=0.0), None if voided else exception.reason
             finally:
                 await workspace.close()
             await sandboxes.close()
@@ -188,6 +196,7 @@ class Verifier:
                 claim=claim,
                 seconds=time.monotonic() - clock,
                 error=failed,
+                verifier_failed=voided,
                 refused=refused,
                 in_agents_instance=environment.config.keep_services,
                 code=environment.fingerprint,
@@ -266,6 +275,20 @@ class EpochFailure:
     exhausted: str | None = None
     conflict: bool = False
     grading_lost: bool = False
+
+
+def control_calls(workspace: Workspace, sandboxes: EpochSandboxes) -> Workspace:
+    """The calls of a control: `grading` is a sandbox of its own, and nothing is answered from before."""
+    return replace(
+        workspace,
+        place=(*workspace.place, "control"),
+        open_grading=sandboxes.open_control,
+        calls=CountedCalls(),
+        failure=None,
+        refused=None,
+        state={},
+        _grading=None,
+    )
 
 
 def require_same_way(given_up: Sequence[EpochEntry]) -> None:

@@ -1,5 +1,7 @@
 """Activities that look up or write a rollout's end."""
 
+import asyncio
+
 from temporalio import activity
 
 from activities.guard import activity_guard
@@ -34,7 +36,10 @@ class Rollouts:
             reward = None
             if request.parent is None:
                 reward = await self._journal.read_required(reward_key(request.rollout), RewardEntry)
-            losses = await sandbox_losses(self._journal, request.rollout, request.losses)
+            losses, before = await asyncio.gather(
+                sandbox_losses(self._journal, request.rollout, request.losses),
+                self._journal.read(end_key(request.rollout), EndEntry),
+            )
             original = original_of(request.rollout)
             summary = RolloutSummary(
                 rollout=request.rollout,
@@ -42,13 +47,17 @@ class Rollouts:
                 ending=request.ending,
                 score=reward.score if reward is not None else 0.0,
                 reward_error=reward is not None and reward.error is not None,
+                verifier_failed=reward is not None and reward.verifier_failed is not None,
+                verified_again=reward is not None and (reward.epoch > 0 or reward.claim > 0),
                 losses=losses,
                 parent=request.parent,
                 left=request.left,
                 **request.totals.model_dump(),
             )
-            end = await self._journal.write(end_key(request.rollout), EndEntry(summary=summary))
-            self._metrics.count_rollout(end.summary)
+            mine = EndEntry(summary=summary)
+            end = before or await self._journal.write(end_key(request.rollout), mine)
+            if end is mine:  # an earlier attempt has counted its own
+                self._metrics.count_rollout(end.summary)
             await failpoints.reach("end.written", end_key(request.rollout))
             await self._journal.seal(request.rollout)
         return end.summary

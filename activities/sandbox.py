@@ -18,11 +18,9 @@ from clotho.identifiers.ids import call_order, caller_at
 from clotho.identifiers.rollout_keys import (
     blob_key,
     call_key,
-    grading_key,
     lease_key,
     probe_key,
     reclaimed_prefix,
-    verification_key,
 )
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
@@ -41,6 +39,7 @@ from clotho.runs.rollouts import is_superseded
 from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
 from clotho.sandbox.verification import VerifierSetup
@@ -102,7 +101,11 @@ class Sandboxes:
         key = lease_key(request.rollout, request.number)
         entry = await self._journal.once(key, LeaseEntry, lambda: self._make(request))
         return Lease(
-            number=request.number, queue=entry.queue, fidelity=entry.fidelity, reclaimed=entry.reclaimed
+            number=request.number,
+            queue=entry.queue,
+            fidelity=entry.fidelity,
+            reclaimed=entry.reclaimed,
+            proven=entry.evidence == frozenset(Evidence),
         )
 
     async def attach(self, rollout: str, number: int) -> SandboxInstance:
@@ -132,23 +135,18 @@ class Sandboxes:
             return await self.backend.verify_in_place(key, entry.incarnation, labels, setup)
         return await self.backend.open_verifier(key, epoch, hidden_files, labels, setup)
 
-    async def open_as_left(self, rollout: str, number: int, epoch: int) -> SandboxInstance:
-        """A sandbox beside the lease's own, as the agent left it, for an epoch of verification."""
+    async def open_as_left(self, rollout: str, number: int, key: str) -> SandboxInstance:
+        """The sandbox at `key`, beside the lease's own, as the agent left that."""
         request = LeaseRequest(rollout=rollout, number=number)
-        return await self._restorer.create_as_left(request, verification_key(rollout, number, epoch))
+        return await self._restorer.create_as_left(request, key)
 
-    async def close_as_left(self, rollout: str, number: int, epoch: int) -> None:
-        await self.backend.destroy(verification_key(rollout, number, epoch), self._labels_of(rollout))
+    async def close_beside(self, rollout: str, key: str) -> None:
+        """Destroy a sandbox beside a lease's own."""
+        await self.backend.destroy(key, self._labels_of(rollout))
 
-    async def open_grading(
-        self, run: str, rollout: str, number: int, epoch: int, asked: ItemSandbox
-    ) -> SandboxInstance:
-        """The sandbox of an epoch of verification that has nothing of the agent's."""
-        key = grading_key(rollout, number, epoch)
+    async def open_empty(self, run: str, rollout: str, key: str, asked: ItemSandbox) -> SandboxInstance:
+        """The sandbox at `key`, which has nothing of the agent's."""
         return await self._restorer.create_for_grading(run, key, self._labels_of(rollout), asked)
-
-    async def close_grading(self, rollout: str, number: int, epoch: int) -> None:
-        await self.backend.destroy(grading_key(rollout, number, epoch), self._labels_of(rollout))
 
     @asynccontextmanager
     async def probed(
@@ -282,5 +280,10 @@ class Sandboxes:
         return self._labels.model_copy(update={"rollout": rollout})
 
     async def _entry_of(self, request: LeaseRequest, sandbox: SandboxInstance) -> LeaseEntry:
-        system = await self.backend.system(lease_key(request.rollout, request.number))
-        return LeaseEntry(incarnation=sandbox.incarnation, queue=self.queue, system=system)
+        lease = lease_key(request.rollout, request.number)
+        return LeaseEntry(
+            incarnation=sandbox.incarnation,
+            queue=self.queue,
+            system=await self.backend.system(lease),
+            evidence=await self.backend.evidence(lease),
+        )

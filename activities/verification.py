@@ -1,7 +1,7 @@
 """The sandboxes of a rollout's verification: each epoch begins from what the agent left."""
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from activities.sandbox import Sandboxes
@@ -9,7 +9,13 @@ from clotho import failpoints
 from clotho.environment.handles import EnvironmentHandle, infrastructure_wait
 from clotho.errors import EnvironmentFailed, GradingSandboxLost, Unavailable, VerificationUnrepeatable
 from clotho.identifiers.hashed import job_key
-from clotho.identifiers.rollout_keys import opened_key, reward_key, verification_key
+from clotho.identifiers.rollout_keys import (
+    control_key,
+    grading_key,
+    opened_key,
+    reward_key,
+    verification_key,
+)
 from clotho.journal import Journal
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Lease, LeaseRequest
@@ -17,7 +23,7 @@ from clotho.rollouts.verification import EpochEntry, OpenedEntry, RewardRequest
 from clotho.sandbox.backend import WORKSPACE, SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
 
-AS_LEFT, GRADING = "as-left", "grading"
+AS_LEFT, GRADING, CONTROL = "as-left", "grading", "control"
 """Kinds of sandboxes that an epoch has beside the agent's."""
 
 log = logging.getLogger("clotho")
@@ -39,7 +45,8 @@ class EpochSandboxes:
     given_up: Sequence[EpochEntry]
     claim: int
     lease: Lease | None
-    _opened: set[str] = field(default_factory=set)
+    _opened: dict[str, str] = field(default_factory=dict)
+    """Kind -> key of the sandboxes beside the agent's."""
 
     @property
     def epoch(self) -> int:
@@ -64,7 +71,8 @@ class EpochSandboxes:
         beside = None
         if number in (each.lease for each in self.given_up):
             beside = verification_key(rollout, number, self.epoch)
-            await self._same(AS_LEFT, number, self.sandboxes.open_as_left(rollout, number, self.epoch))
+            self._opened[AS_LEFT] = beside
+            await self._require_same(AS_LEFT, await self.sandboxes.open_as_left(rollout, number, beside))
         setup = VerifierSetup(
             start=self.start,
             after=None
@@ -83,26 +91,32 @@ class EpochSandboxes:
 
     async def open_grading(self) -> SandboxInstance:
         """The epoch's sandbox that has nothing of the agent's."""
+        key = grading_key(self.request.rollout, (await self.leased()).number, self.epoch)
+        instance = await self._open_empty(GRADING, key)
+        await self._require_same(GRADING, instance)
+        return instance
+
+    async def open_control(self) -> SandboxInstance:
+        """A sandbox without anything of the agent's, new for each control of a verifier that failed."""
+        key = control_key(self.request.rollout, (await self.leased()).number, self.epoch)
+        await self.sandboxes.close_beside(self.request.rollout, key)
+        return await self._open_empty(CONTROL, key)
+
+    async def _open_empty(self, kind: str, key: str) -> SandboxInstance:
         asked = await self.environment.grading_sandbox(self.item)
         if asked is None:
             raise EnvironmentFailed("ctx.grading: grading_sandbox of the environment gives no sandbox")
-        number = (await self.leased()).number
+        self._opened[kind] = key
         with infrastructure_wait():
-            opening = self.sandboxes.open_grading(
-                self.request.run, self.request.rollout, number, self.epoch, asked
-            )
-            instance = await self._same(GRADING, number, opening)
+            instance = await self.sandboxes.open_empty(self.request.run, self.request.rollout, key, asked)
             await self._raise_fence(instance)
         return instance
 
     async def close(self) -> None:
         """Destroy the epoch's own sandboxes; one that can't be destroyed now ends with its lease."""
-        if self.lease is None:
-            return
-        close = {AS_LEFT: self.sandboxes.close_as_left, GRADING: self.sandboxes.close_grading}
-        for kind in self._opened:
+        for key in self._opened.values():
             try:
-                await close[kind](self.request.rollout, self.lease.number, self.epoch)
+                await self.sandboxes.close_beside(self.request.rollout, key)
             except Unavailable as error:
                 log.warning("a sandbox of verification is left to the end of its lease: %s", error)
         self._opened.clear()
@@ -123,15 +137,12 @@ class EpochSandboxes:
         """Key of the job that leaves the starting directory of the epoch."""
         return job_key(self.request.rollout, "verify", self.epoch, "start")
 
-    async def _same(self, kind: str, lease: int, opening: Awaitable[SandboxInstance]) -> SandboxInstance:
-        """The sandbox that is being opened, unless it has replaced one in which the epoch has worked."""
-        self._opened.add(kind)
-        instance = await opening
-        key = opened_key(self.request.rollout, self.epoch, lease, kind)
+    async def _require_same(self, kind: str, instance: SandboxInstance) -> None:
+        """Raises GradingSandboxLost for a sandbox in the place of one in which the epoch has worked before."""
+        key = opened_key(self.request.rollout, self.epoch, (await self.leased()).number, kind)
         first = await self.journal.write(key, OpenedEntry(incarnation=instance.incarnation))
         if first.incarnation != instance.incarnation:
             raise GradingSandboxLost(f"the sandbox of epoch {self.epoch} was lost between two attempts")
-        return instance
 
     async def _raise_fence(self, instance: SandboxInstance) -> None:
         if self.claim:

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from clotho.listeners.tokens import TokenAuth
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import HOST, free_port
 
@@ -69,7 +70,7 @@ async def trainers_end(log: Path, queue: Path | None = None) -> AsyncIterator[Tr
     process = ChildProcess([*command, "--port", str(port)], log)
     await process.start()
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+        async with httpx.AsyncClient(base_url=url, timeout=60, auth=TokenAuth()) as http:
             async with asyncio.timeout(PATIENCE):
                 while not await _answers(http):  # noqa: ASYNC110  # nobody tells that it listens
                     await asyncio.sleep(POLL)

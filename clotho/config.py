@@ -32,6 +32,8 @@ CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
 SERVICES_SECONDS = 0.5
 PREFIX, DELIMITER = "CLOTHO_", "__"
+TOKEN_VARIABLE = "CLOTHO_TOKEN"
+"""The token of HTTP servers and of their clients. It is no setting: those are written in files and shown."""
 VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 
 
@@ -222,7 +224,7 @@ def _with_services(settings: Settings) -> Settings:
 
 def _refuse_unknown_variables() -> None:
     """One that is mistyped would be ignored."""
-    known = [PREFIX + name.upper() for name in _names(Settings)]
+    known = [TOKEN_VARIABLE, *(PREFIX + name.upper() for name in _names(Settings))]
     for variable in sorted(os.environ):
         if variable.upper().startswith(PREFIX) and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), known, cutoff=0.5)
@@ -262,6 +264,20 @@ def secret(variable: str, what: str = "the key of the model server") -> str:
     if not ((stripped := value.strip()).isascii() and stripped.isprintable()):
         raise InvalidInput(f"environment variable {variable} holds characters that no key has")
     return stripped
+
+
+def shared_token() -> str | None:
+    """The token in CLOTHO_TOKEN; None where it isn't set. Raises InvalidInput for one that is empty."""
+    if TOKEN_VARIABLE not in os.environ:
+        return None
+    return secret_token(TOKEN_VARIABLE, "the token of Clotho's HTTP servers")
+
+
+def secret_token(variable: str, what: str) -> str:
+    """The token in an environment variable. Raises InvalidInput for one that is empty or not set."""
+    if not (token := secret(variable, what)):
+        raise InvalidInput(f"environment variable {variable} is empty; it must hold {what}")
+    return token
 
 
 def variable(name: str) -> str | None:

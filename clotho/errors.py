@@ -13,7 +13,8 @@ ClothoError
 ├── FileRefused             the sandbox can't write that path
 │   └── WorkspaceRefused    the agent made a path unusable to its verifier: scored 0
 ├── SandboxLost             the sandbox is gone, or a command was running in one that is
-│   └── SandboxFenced       the lease was superseded; the sandbox may be alive
+│   ├── SandboxFenced       the lease was superseded; the sandbox may be alive
+│   └── SandboxDisrupted    commands keep it from serving
 ├── SandboxDiverged         a restored sandbox differs from the lost one
 ├── GradingRepeatedlyLost   every sandbox of a separate verifier was lost
 ├── VerificationUnrepeatable  verification has to begin anew, and the agent's last state can't be had again
@@ -106,6 +107,10 @@ class SandboxLost(ClothoError):
 
 class SandboxFenced(SandboxLost):
     """The lease was superseded: the rollout goes on in the sandbox of the next one."""
+
+
+class SandboxDisrupted(SandboxLost):
+    """Commands keep the sandbox from serving: they kill its requests for files, or close its outputs to it."""
 
 
 class SandboxDiverged(ClothoError):

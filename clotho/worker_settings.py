@@ -33,8 +33,10 @@ class WorkerSettings(FrozenModel):
     """Most processes for one environment's code that a process keeps: each verifies one rollout at a time."""
     environment_memory_mb: int = Field(default=8_192, ge=64)
     """Resident memory of one such process and of those that it starts, in MiB: it is ended above that."""
-    model_call_timeout_seconds: float = 600.0
-    """Seconds that one request to a model server may take."""
+    model_call_timeout_seconds: float = Field(default=3_600.0, gt=0)
+    """Seconds that one answer of a model server may take, however much of it comes."""
+    model_first_token_timeout_seconds: float = Field(default=600.0, gt=0)
+    """Seconds to the first token of an answer, and between two pieces of it."""
     rate_limits: dict[str, RateLimit] = {}
     """Limits of model servers' keys, by the key's environment variable: requests_per_minute, tokens_per_minute.
 

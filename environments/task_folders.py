@@ -1,7 +1,7 @@
 """Task folders in the layout of Harbor and Terminal-Bench 2: `clotho run tasks:PATH …`."""
 
-import math
 from collections.abc import Mapping
+from typing import Literal
 
 from clotho.config import variable
 from clotho.environment import (
@@ -14,27 +14,31 @@ from clotho.environment import (
     Solution,
     ToolContext,
 )
-from clotho.errors import EnvironmentFailed, InvalidInput, VerificationFailed, WorkspaceRefused
+from clotho.errors import InvalidInput, VerificationFailed, WorkspaceRefused
 from clotho.tasks.artifacts import Artifacts, read_artifacts
 from clotho.tasks.collection import read_tasks
+from clotho.tasks.control import CONTROLS, Control
 from clotho.tasks.folder import Task, read_task
 from clotho.tasks.grading import (
-    HIDDEN,
     OF_THE_VERIFIER,
-    PREPARING_SECONDS,
-    REWARDS,
+    TESTS,
     Secrets,
     emptying_command,
     executable_command,
-    log_command,
+    make_ready,
     of_the_verifier,
-    preparing_command,
-    shown_log,
+    prepare,
+    put_tests,
+    run_tests,
     solution_command,
-    tests_command,
 )
-from clotho.tasks.rewards import parse_rewards, score_of
-from clotho.tasks.sandboxes import container_sandbox, grading_sandbox, local_grading_sandbox, local_sandbox
+from clotho.tasks.sandboxes import (
+    Choices,
+    container_sandbox,
+    grading_sandbox,
+    local_grading_sandbox,
+    local_sandbox,
+)
 from clotho.templates import resolved
 
 MOST_MODES = 500
@@ -50,6 +54,12 @@ class TaskFoldersConfig(EnvironmentConfig):
     names: tuple[str, ...] = ()
     skip_broken: bool = False
     """Leave tasks out that can't be rolled out, in place of refusing the folder."""
+    variables: tuple[str, ...] = ()
+    """Environment variables of the workers that tasks may read, as `${NAME}` in their task.toml."""
+    default_network: Literal["none", "public"] = "none"
+    """The network of tasks that say nothing of it."""
+    verify_in: Literal["image", "container"] = "image"
+    """The system that tests see: the image's own, or with all that the agent has changed of it."""
     host_programs: bool = False
     """Run tasks in local sandboxes over the hosts' own programs, whatever images they name."""
     enabled_toolsets: tuple[str, ...] | None = ("terminal", "file", "todo")
@@ -66,7 +76,7 @@ class TaskFolders(Environment):
     config: TaskFoldersConfig
 
     async def setup(self) -> None:
-        found = read_tasks(self.config.path, variable)
+        found = read_tasks(self.config.path, variable, self.config.variables)
         if found.broken and not self.config.skip_broken:
             raise InvalidInput("\n".join((*found.broken, "set skip_broken to leave these out")))
         self.tasks = {task.name: task for task in found.tasks}
@@ -96,11 +106,17 @@ class TaskFolders(Environment):
 
     def sandbox(self, item: Item) -> ItemSandbox:
         task = self.task(item)
-        return local_sandbox(task) if self.config.host_programs else container_sandbox(task)
+        return local_sandbox(task) if self.config.host_programs else container_sandbox(task, self.choices)
 
     def grading_sandbox(self, item: Item) -> ItemSandbox | None:
         task = self.task(item)
-        return local_grading_sandbox(task) if self.config.host_programs else grading_sandbox(task)
+        if self.config.host_programs:
+            return local_grading_sandbox(task)
+        return grading_sandbox(task, self.choices)
+
+    @property
+    def choices(self) -> Choices:
+        return Choices(self.config.default_network, self.config.verify_in)
 
     def time_limit(self, item: Item) -> float | None:
         return self.task(item).file.agent.timeout_sec
@@ -120,9 +136,10 @@ class TaskFolders(Environment):
         )
 
     def hidden_files(self, item: Item) -> Mapping[str, bytes]:
-        if self.task(item).file.verifier.separate:
+        task = self.task(item)
+        if task.file.verifier.separate or self.config.keep_services:
             return {}
-        return {f"{HIDDEN}/{name}": content for name, content in self.task(item).tests.content.items()}
+        return {f"{TESTS}/{name}": content for name, content in task.tests.content.items()}
 
     def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> Reward:
         """Raises VerificationFailed where the tests don't end in time, or leave no reward.
@@ -130,53 +147,66 @@ class TaskFolders(Environment):
         Raises WorkspaceRefused where what the agent left can't be cleared away for them.
         """
         task = self.task(item)
-        templates = task.file.verifier.env
-        variables = resolved(templates, "verifier.env", variable)
-        seconds = task.file.verifier.timeout_sec
         artifacts = read_artifacts(ctx, task.file.verifier.collect, task.file.artifacts)
+        faults = artifacts.faults[:MOST_FAULTS]
         tests = self._graded(ctx, task, artifacts)
-        ran = tests.terminal(tests_command(variables), timeout=math.ceil(seconds))
-        shown = shown_log(tests.terminal(log_command())["output"], Secrets.among(templates, variables))
-        log = "\n".join((*artifacts.faults[:MOST_FAULTS], shown))
-        if ran["exit_code"] != 0:
-            raise VerificationFailed(f"the tests didn't end within {seconds:g} s, or were killed\n{log}")
+        variables, secrets = self._variables(task)
         try:
-            rewards = parse_rewards(*(tests.read_bytes(path) for path in REWARDS))
+            graded = run_tests(tests, task, variables, secrets)
         except VerificationFailed as failed:
-            raise VerificationFailed(f"{failed}\n{log}") from None
+            raise VerificationFailed("\n".join((str(failed), *faults))) from None
         kept = {each.name: each.content for each in artifacts.files}
-        return Reward(score=score_of(rewards), breakdown=rewards, log=log, artifacts=kept)
+        log = "\n".join((*faults, graded.log))
+        return Reward(score=graded.score, breakdown=graded.rewards, log=log, artifacts=kept)
+
+    def control(self, item: Item, ctx: ToolContext) -> Control:
+        """How the same tests end in the task's own image, where no agent has been; known for an hour.
+
+        Where they end with a valid reward there and failed over the agent's files again, the agent made them fail.
+        """
+        task = self.task(item)
+
+        def run() -> None:
+            fresh = ctx.grading
+            for path, content in self.workspace_files(item).items():
+                fresh.write_bytes(path, content if isinstance(content, bytes) else content.encode())
+            self._put_tests(fresh, task)
+            run_tests(fresh, task, *self._variables(task))
+
+        return CONTROLS.of((task.digest, self.config.host_programs), run)
+
+    def blames_agent(self, item: Item, ctx: ToolContext) -> bool:
+        return self.control(item, ctx).blames_agent
+
+    def _variables(self, task: Task) -> tuple[dict[str, str], Secrets]:
+        """The verifier's variables, and which of their values no log shows."""
+        templates = task.file.verifier.env
+        variables = resolved(templates, "verifier.env", variable, self.config.variables)
+        return variables, Secrets.among(templates, variables)
 
     def _graded(self, ctx: ToolContext, task: Task, artifacts: Artifacts) -> ToolContext:
         """The sandbox of the tests, made ready for them."""
         if not task.file.verifier.separate:
-            if ctx.terminal(preparing_command(task), timeout=PREPARING_SECONDS)["exit_code"] != 0:
-                raise WorkspaceRefused("/logs/verifier and /tests can't be made ready for the tests")
+            prepare(ctx, task, placed=not self.config.keep_services)
             return ctx
         if not artifacts.whole:
             raise WorkspaceRefused("; ".join(artifacts.faults[:MOST_FAULTS]))
         fresh = ctx.grading
-        directory = self._ready(fresh, "pwd").removesuffix("\n")
+        directory = make_ready(fresh, "pwd").removesuffix("\n")
         kept = [file for file in artifacts.files if not of_the_verifier(file.path, directory)]
-        executable = [file.path for file in kept if file.executable]
         for file in kept:
             fresh.write_bytes(file.path, file.content)
         # Afterwards: a link of the image may lead a kept file there.
-        self._ready(fresh, emptying_command(("/logs/verifier",) if task.bundles_tests else OF_THE_VERIFIER))
-        if not task.bundles_tests:
-            for name, content in task.tests.content.items():
-                fresh.write_bytes(f"/tests/{name}", content)
-            executable += [f"/tests/{name}" for name in sorted({*task.tests.executable, "test.sh"})]
-        for at in range(0, len(executable), MOST_MODES):
-            self._ready(fresh, executable_command(executable[at : at + MOST_MODES]))
+        self._put_tests(fresh, task, tuple(file.path for file in kept if file.executable))
         return fresh
 
-    def _ready(self, fresh: ToolContext, command: str) -> str:
-        """What a command that makes the verifier's sandbox ready prints."""
-        made = fresh.terminal(command, timeout=PREPARING_SECONDS)
-        if made["exit_code"] != 0:
-            raise EnvironmentFailed(f"the verifier's sandbox can't be made ready: {made['output']}")
-        return str(made["output"])
+    def _put_tests(self, fresh: ToolContext, task: Task, executable: tuple[str, ...] = ()) -> None:
+        make_ready(fresh, emptying_command(("/logs/verifier",) if task.bundles_tests else OF_THE_VERIFIER))
+        if not task.bundles_tests:
+            put_tests(fresh, task)
+            executable += tuple(f"{TESTS}/{name}" for name in sorted({*task.tests.executable, "test.sh"}))
+        for at in range(0, len(executable), MOST_MODES):
+            make_ready(fresh, executable_command(executable[at : at + MOST_MODES]))
 
     def task(self, item: Item) -> Task:
         """Raises InvalidInput for a task that isn't what it was when the run began.
@@ -186,7 +216,7 @@ class TaskFolders(Environment):
         name = str(item["id"])
         task = self.tasks.get(name)
         if task is not None and task.digest != item["digest"]:
-            task = self.tasks[name] = read_task(task.path, variable)
+            task = self.tasks[name] = read_task(task.path, variable, self.config.variables)
         if task is None or task.digest != item["digest"]:
             raise InvalidInput(f"task {name} in {self.config.path} has changed since the run began")
         return task

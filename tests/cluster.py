@@ -117,19 +117,16 @@ class Cluster:
         self.workers.append(worker)
         return worker
 
-    def sandboxes(self) -> SandboxBackend:
+    def sandboxes(self, lease_seconds: float = 600.0) -> SandboxBackend:
         """The sandboxes of this cluster's workers."""
-        settings = SandboxSettings(root=self.sandbox_root, docker_host=self.docker_host)
+        settings = SandboxSettings(
+            root=self.sandbox_root, docker_host=self.docker_host, lease_seconds=lease_seconds
+        )
         return open_backend(settings, settings.folder_of(self.store_identity))
 
-    def reaper(self, lease_seconds: float = 600.0) -> SandboxReaper:
+    def reaper(self, lease_seconds: float = 600.0) -> "ClusterReaper":
         """The reaper that a worker of this cluster runs every minute, for a test to run at once."""
-        journal = self.open_journal()
-        labels = namespace_labels(self.client, journal.store_identity).model_copy(
-            update={"cluster": self.address}  # as workers reach it
-        )
-        superseded = partial(is_superseded, journal)
-        return SandboxReaper(self.sandboxes(), RolloutOwners(self.client), superseded, labels, lease_seconds)
+        return ClusterReaper(self, self.sandboxes(), lease_seconds)
 
     async def destroy_sandboxes(self) -> None:
         """Destroy the sandboxes that killed workers left, complete or not: no test waits for leases to expire."""
@@ -170,6 +167,21 @@ class Cluster:
             priority=priority,
         )
         return await start_campaign(self.client, self.open_journal(), order)
+
+
+class ClusterReaper:
+    """The reaper of a cluster's worker, which asks Temporal for its labels when it looks."""
+
+    def __init__(self, cluster: Cluster, backend: SandboxBackend, lease_seconds: float) -> None:
+        self._cluster = cluster
+        self._backend = backend
+        self._lease_seconds = lease_seconds
+
+    async def look(self) -> None:
+        client, journal = self._cluster.client, self._cluster.open_journal()
+        labels = await namespace_labels(client, journal.store_identity)
+        superseded, owners = partial(is_superseded, journal), RolloutOwners(client)
+        await SandboxReaper(self._backend, owners, superseded, labels, self._lease_seconds).look()
 
 
 @asynccontextmanager

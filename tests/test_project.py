@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
 
 LAYERS = (
     "application clouds config dataset_config errors escaping failpoints failure_policy frozen_model host"
-    " host_failures identifiers imported logs run_settings ssh_host templates worker_settings",
+    " host_failures identifiers imported logs run_settings ssh_host templates untrusted worker_settings",
     "listeners",
     "journal",
     "processes",

@@ -105,7 +105,7 @@ class Rollout(Pausable):
                 for size in turn.batches or (1,) * len(turn.tool_calls):
                     await self.call_tools(list(islice(calls, size)))
             except SandboxRepeatedlyLost as ended:
-                return Ending(outcome=Outcome.POLICY_KILLED, limit=ended.exhausted)
+                return Ending(outcome=Outcome.POLICY_KILLED, limit=ended.limit)
             await self.continue_as_new_if_long()
         return Ending(outcome=Outcome.LIMIT_REACHED, limit=limit)
 

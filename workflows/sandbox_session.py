@@ -8,8 +8,10 @@ that comes back destroys the sandbox that was given up (`clotho/sandbox/reaper.p
 
 A worker that died alone loses nothing: the next attempt attaches to the running command. A host behind ssh counts
 as lost after a lease's time out of reach (`clotho/sandbox/ssh/host.py`). A call that ends three sandboxes is the
-policy's doing (`policy_killed`); hosts that died don't count. A rollout that loses eleven, or three while they are
-made, fails, or is `policy_killed` if the last one ran out of a resource by the policy's commands.
+policy's doing (`policy_killed`) if their own evidence tells that commands did it. Other losses are the host's: the
+call is made in one more sandbox. Where a backend can't tell them apart (`Lease.proven`) they count, and the end is
+marked. A rollout that loses eleven, or three while they are made, fails, or is `policy_killed` if the last one was
+ended by the policy's commands.
 """
 
 import asyncio
@@ -23,10 +25,11 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.sandbox import Sandboxes
-    from clotho.errors import SandboxDiverged, SandboxLost
+    from clotho.errors import SandboxDisrupted, SandboxDiverged, SandboxLost
     from clotho.failure_policy import SandboxAction, policy_for
     from clotho.rollouts.delegation import LeftSandbox
     from clotho.rollouts.lease import Fidelity, HostCheck, Lease, LeaseRequest, ReleaseRequest
+    from clotho.rollouts.outcome import UNPROVED
     from clotho.rollouts.rollout import RolloutRequest
     from clotho.rollouts.task_queues import ActivityQueue
 
@@ -44,17 +47,20 @@ from workflows.steps import (
 LOSSES_AT_ONE_STEP = 3
 """A command that ended so many sandboxes would end every one."""
 MOST_LOSSES = 10
+DISRUPTED = "disrupted"
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
 class SandboxRepeatedlyLost(ApplicationError):
-    """A step lost its sandbox each time, which is a command's fault if a resource was exhausted."""
+    """A step lost its sandbox each time, by its commands' doing as far as that can be told."""
 
-    def __init__(self, message: str, exhausted: str | None) -> None:
+    def __init__(self, message: str, cause: str | None) -> None:
         super().__init__(message, type=SandboxLost.__name__, non_retryable=True)
-        self.exhausted = exhausted
+        self.limit = cause or UNPROVED
+        """What the commands did to the last sandbox: the resource that it ran out of, or DISRUPTED."""
+        self.exhausted = None if cause == DISRUPTED else cause
         """The resource that the last sandbox ran out of, if known."""
 
 
@@ -94,18 +100,17 @@ class SandboxSession:
                     raise
                 else:
                     self.lost = True
-                losses += working and is_loss(error)
+                cause = cause_in_commands(error)
+                told = cause is not None or self.lease is None or not self.lease.proven
+                losses += working and told and is_loss(error)
                 unmade += not working and is_loss(error)
-                exhausted = exhausted_by(error)
             if losses >= LOSSES_AT_ONE_STEP:
-                raise SandboxRepeatedlyLost(f"{losses} sandboxes were lost at the same step", exhausted)
+                raise SandboxRepeatedlyLost(f"{losses} sandboxes were lost at the same step", cause)
             if unmade >= LOSSES_AT_ONE_STEP:
-                raise lost_too_often(
-                    f"{unmade} sandboxes were lost while they were made", self.lease, exhausted
-                )
+                raise lost_too_often(f"{unmade} sandboxes were lost while they were made", self.lease, cause)
             earlier = 0 if self.lease is None else self.lease.number - self.lease.reclaimed
             if self.lost and earlier >= MOST_LOSSES:
-                raise lost_too_often(f"{earlier + 1} sandboxes were lost", self.lease, exhausted)
+                raise lost_too_often(f"{earlier + 1} sandboxes were lost", self.lease, cause)
 
     async def get(self, turns: int) -> Lease:
         """The current lease, or the next one if it was lost."""
@@ -289,15 +294,17 @@ def is_mended(error: BaseException) -> bool:
     return timed_out_in_queue(error) or sandbox_action(error) is not SandboxAction.KEEP
 
 
-def lost_too_often(message: str, lease: Lease | None, exhausted: str | None) -> ApplicationError:
-    """An infrastructure failure, unless commands exhausted a resource; without a lease, there were none."""
-    if lease is not None and exhausted is not None:
-        return SandboxRepeatedlyLost(message, exhausted)
+def lost_too_often(message: str, lease: Lease | None, cause: str | None) -> ApplicationError:
+    """An infrastructure failure, unless commands ended the last sandbox; without a lease, there were none."""
+    if lease is not None and cause is not None:
+        return SandboxRepeatedlyLost(message, cause)
     return ApplicationError(message, type=SandboxLost.__name__, non_retryable=True)
 
 
-def exhausted_by(error: ActivityError) -> str | None:
-    """The resource that was exhausted when the sandbox was lost, if known."""
-    if not is_loss(error) or not isinstance(error.cause, ApplicationError) or not error.cause.details:
+def cause_in_commands(error: ActivityError) -> str | None:
+    """What commands did to end the sandbox: the resource that they used up, or DISRUPTED; None if nothing tells."""
+    if not is_loss(error) or not isinstance(error.cause, ApplicationError):
         return None
-    return str(error.cause.details[0])
+    if error.cause.details:
+        return str(error.cause.details[0])
+    return DISRUPTED if error.cause.type == SandboxDisrupted.__name__ else None

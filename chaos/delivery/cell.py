@@ -18,6 +18,7 @@ from chaos.stage import RUN, Servers, servers_in
 from chaos.table import Name
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError
+from clotho.listeners.tokens import TokenAuth
 
 COMPLETION_SECONDS = 150.0
 
@@ -162,6 +163,6 @@ async def had(stage: DeliveryStage) -> frozenset[str]:
 
 async def queued(stage: DeliveryStage) -> int:
     """How many groups the API's queue ever held: the step counts the batches that were formed of it."""
-    async with httpx.AsyncClient(base_url=stage.api_url) as http:
+    async with httpx.AsyncClient(base_url=stage.api_url, auth=TokenAuth()) as http:
         status = (await http.get("/status")).raise_for_status().json()
     return int(status["current_step"]) * GROUPS_PER_BATCH + int(status["queue_size"])

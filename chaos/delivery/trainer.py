@@ -16,6 +16,7 @@ from chaos.delivery.size import BATCH, MAX_TOKEN_LEN
 from clotho import failpoints
 from clotho.config import load_settings
 from clotho.frozen_model import FrozenModel
+from clotho.listeners.tokens import TokenAuth
 from examples.trainer.api import Registration, TrainingGroup
 from examples.trainer.checks import Limits, check_batch
 
@@ -59,7 +60,7 @@ def answers_without_batch(record: Path) -> int:
 
 async def train(api: str, record: Path) -> None:
     registration = Registration(batch_size=BATCH, max_token_len=MAX_TOKEN_LEN, num_steps=STEPS)
-    async with httpx.AsyncClient(base_url=api, timeout=TIMEOUT) as http:
+    async with httpx.AsyncClient(base_url=api, timeout=TIMEOUT, auth=TokenAuth()) as http:
         await asked(http, "POST", "/register", registration.model_dump())
         while True:
             await failpoints.reach("batch.asking", "")

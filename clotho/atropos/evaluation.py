@@ -15,6 +15,7 @@ from clotho.atropos.config import ClothoEnvConfig
 from clotho.atropos.run_setup import evaluation_manifest, with_run_settings
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import GroupRejected
+from clotho.evaluation.figures import powers_of_two
 from clotho.evaluation.own_metrics import own_metrics
 from clotho.evaluation.statistics import mean_of_items, pass_at
 from clotho.journal import Journal
@@ -100,15 +101,13 @@ def metrics_of(entries: list[GroupEntry], failed: int, success: float) -> Metric
     scores = [[sibling.score for sibling in entry.siblings] for entry in entries]
     estimate = mean_of_items(scores)
     siblings = [sibling for entry in entries for sibling in entry.siblings]
-    size = min(map(len, scores))
-    powers = sorted({1, size, *(2**n for n in range(1, size.bit_length()) if 2**n <= size)})
     metrics = {
         "eval/groups": len(entries),
         "eval/groups_failed": failed,
         "eval/mean": estimate.mean,
         "eval/turns_mean": sum(sibling.turns for sibling in siblings) / len(siblings),
         "eval/tool_errors_count": sum(sibling.tool_errors for sibling in siblings),
-        **{f"eval/pass@{k}": pass_at(k, scores, success).mean for k in powers},
+        **{f"eval/pass@{k}": pass_at(k, scores, success).mean for k in powers_of_two(min(map(len, scores)))},
     }
     if estimate.told:
         metrics |= {"eval/mean_ci95_low": estimate.low, "eval/mean_ci95_high": estimate.high}

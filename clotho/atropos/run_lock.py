@@ -17,12 +17,10 @@ from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
-from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Liveness, heartbeat_age
+from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Liveness, last_heartbeat
 
 KEPT = 8
 LOOK_SECONDS = 1.0
-SAME = 0.5
-"""Seconds by which the computed time of one heartbeat may vary. Two heartbeats are at least a second apart."""
 
 log = logging.getLogger("clotho.atropos")
 
@@ -109,13 +107,12 @@ class _Watch:
     async def is_over(self, holder: ProcessIdentity) -> bool:
         """Whether `holder` is gone; False: look again. Raises InvalidInput if it is alive.
 
-        If its process can't be seen from here, a new heartbeat shows that it lives. Clocks may differ by a part of
-        the ttl.
+        If its process can't be seen from here, a new heartbeat shows that it lives.
         """
         lives = holder.lives()
-        quiet = min(await heartbeat_age(self._journal, _name(self._run)), time.time() - holder.since)
-        shown = time.time() - quiet
-        if lives or (self._shown is not None and shown > self._shown + SAME):
+        now, shown = await last_heartbeat(self._journal, _name(self._run))
+        quiet = min(now - shown, time.time() - holder.since)
+        if lives or (self._shown is not None and shown > self._shown):
             raise InvalidInput(
                 f"run {self._run} is served by {described(holder)}: "
                 "stop that adapter first, or choose another --env.run"

@@ -56,7 +56,7 @@ async def _found(
     from clotho.models.backends import Backends
 
     key = secret(endpoint.api_key_variable) if endpoint.api_key_variable is not None else None
-    timeout = connections.settings.worker.model_call_timeout_seconds
+    timeout = connections.settings.worker.model_first_token_timeout_seconds
     backends = Backends(connections.journal, timeout, {TINY: BUNDLED}, FlushPolicy())
     try:
         return await backends.at(endpoint, key, manifest.model, manifest.rendering).check(manifest.model)

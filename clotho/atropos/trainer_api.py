@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from clotho.errors import GroupRejected, InvalidInput, Unavailable, truncate_middle
+from clotho.listeners.tokens import TokenAuth
 
 TIMEOUT = 120.0
 COMPRESSED_FROM = 1024
@@ -38,12 +39,14 @@ class TrainerApi:
     """The endpoints of the API at `url`. Raises ApiUnavailable for outages of any kind."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        """`token` is shown with every request. Raises InvalidInput for a URL that holds one: URLs are shown."""
+        """`token` is shown with every request; without one, that of a server of this machine's user.
+
+        Raises InvalidInput for a URL that holds one: URLs are shown.
+        """
         if httpx.URL(url).userinfo:
             raise InvalidInput("the URL of the trainer's API holds credentials: name the token's variable")
         self.url = url.rstrip("/")
-        headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        self._client = httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT, headers=headers)
+        self._client = httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT, auth=TokenAuth(token))
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -1,14 +1,13 @@
 """`clotho atropos-api`: Atropos' trajectory API with a queue on disk."""
 
 import importlib.util
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from clotho import failpoints
-from clotho.cli.options import AllowedHosts, Host, Store, TokenVariable, token_in
+from clotho.cli.options import AllowedHosts, Host, NoToken, Store, TokenVariable, address_with, token_for
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.listeners.access import Access
@@ -28,6 +27,7 @@ def command(
         typer.Option(help="The queue's file.", show_default=f"{FILE} beside the store", metavar="FILE"),
     ] = None,
     token_variable: TokenVariable = None,
+    no_token: NoToken = False,
     allow_host: AllowedHosts = None,
     store: Store = None,
 ) -> None:
@@ -43,12 +43,14 @@ def command(
 
     failpoints.arm(settings.fail, settings.fail_folder)
     api = settings.atropos_api
-    token = token_in(token_variable or api.token_variable, "the token of the Atropos API")
     path = queue or settings.folder / FILE
     with listen(host, port) as bound:
-        name, url = bound.getsockname()[0], url_of(bound)
-        if token is None and not ip_address(name).is_loopback:
-            typer.echo(f"whoever reaches {name} may read and empty the queue: see --token-variable", err=True)
-        access = Access((*api.allowed_hosts, *(allow_host or ())), api.allowed_origins, token)
+        if token_variable is None and not no_token:
+            token_variable = api.token_variable
+        token = token_for(bound, token_variable, without=no_token)
+        hosts = (*api.allowed_hosts, *(allow_host or ()))
+        access = Access(hosts, api.allowed_origins, token.text if token else None)
         limits = BodyLimits(api.max_body_bytes, api.max_unpacked_bytes, api.body_seconds)
-        serve(bound, path, access, limits, lambda: typer.echo(f"Atropos API at {url}, queue in {path}"))
+        url = url_of(bound)
+        said = f"Atropos API at {url}, queue in {path}{address_with(token, url)}"
+        serve(bound, path, access, limits, lambda: typer.echo(said))

@@ -5,10 +5,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from clotho.cli.options import Store
+from clotho.cli.options import NoToken, Store, TokenVariable, token_for
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.journal.open_store import open_existing
+from clotho.listeners.access import Access
 from clotho.listeners.listening import listen, url_of
 
 HOST = "127.0.0.1"
@@ -26,12 +27,14 @@ def command(
             metavar="URL",
         ),
     ] = None,
+    token_variable: TokenVariable = None,
+    no_token: NoToken = False,
     store: Store = None,
 ) -> None:
     """Let the Temporal UI show what its payloads refer to: prompts, turns, calls and rewards.
 
-    Give the address that it prints to the UI as its Codec Server (the glasses at the top). Only this machine can
-    reach it, and only pages of that UI may ask; it changes nothing.
+    Give the address that it prints, token and all, to the UI as its Codec Server (the glasses at the top).
+    Only this machine can reach it, and only pages of that UI may ask; it changes nothing.
     """
     settings = load_settings(store)
     origin = origin_of(ui or settings.temporal.ui)
@@ -39,8 +42,11 @@ def command(
 
     opened = open_existing(settings.store, settings.s3)
     with listen(HOST, port) as bound:
-        said = f"codec of {opened.identity} for {origin} at {url_of(bound)}; Ctrl-C ends it"
-        serve(bound, opened, origin, lambda: typer.echo(said))
+        token = token_for(bound, token_variable, without=no_token)
+        url = url_of(bound) + (f"/{token.shown}" if token else "")
+        access = Access(origins=(origin,), token=token.text if token else None)
+        said = f"codec of {opened.identity} for {origin} at {url}; Ctrl-C ends it"
+        serve(bound, opened, access, lambda: typer.echo(said))
 
 
 def origin_of(url: str) -> str:

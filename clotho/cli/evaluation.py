@@ -18,7 +18,7 @@ from clotho.environment.instances import EnvironmentProcesses
 from clotho.environment.loading import load_environment
 from clotho.errors import ClothoError, InvalidInput
 from clotho.evaluation.comparison import compared
-from clotho.evaluation.figures import Figures, figures_of
+from clotho.evaluation.figures import DIFFERENCE, Figures, figures_of
 from clotho.evaluation.own_metrics import own_metrics
 from clotho.evaluation.results import read_results
 from clotho.frozen_model import FrozenModel
@@ -79,7 +79,7 @@ def evaluate(
     max_open_groups: option.MaxOpenGroups = 16,
     items: option.Items = None,
     success: Success = 1.0,
-    difference: Difference = 0.05,
+    difference: Difference = DIFFERENCE,
     output: Output = None,
     detach: option.Detach = False,
     store: Store = None,
@@ -115,7 +115,7 @@ def evaluate(
 def show(
     run: Run,
     success: Success = 1.0,
-    difference: Difference = 0.05,
+    difference: Difference = DIFFERENCE,
     output: Output = None,
     store: Store = None,
 ) -> None:
@@ -129,7 +129,7 @@ def compare(
     a: Annotated[str, typer.Argument(help="A run's name.", metavar="A")],
     b: Annotated[str, typer.Argument(help="Another run's name.", metavar="B")],
     success: Success = 1.0,
-    difference: Difference = 0.05,
+    difference: Difference = DIFFERENCE,
     output: Output = None,
     store: Store = None,
 ) -> None:

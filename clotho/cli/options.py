@@ -1,14 +1,18 @@
 """Options that several commands share, and what they open."""
 
 import asyncio
+import socket
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from clotho.config import Settings, secret
+from clotho.config import Settings, secret_token
 from clotho.errors import InvalidInput
 from clotho.journal import Journal
 from clotho.journal.open_store import open_existing, open_store
+from clotho.listeners.tokens import Token, token_of_port
 
 Store = Annotated[
     str | None,
@@ -23,12 +27,17 @@ Address = Annotated[
     typer.Option("--temporal", help="Temporal's address; else TEMPORAL_ADDRESS.", metavar="HOST:PORT"),
 ]
 
-Host = Annotated[
-    str, typer.Option(help="Address to listen at; give a token for one that other machines reach.")
-]
+Host = Annotated[str, typer.Option(help="Address to listen at.")]
 TokenVariable = Annotated[
     str | None,
-    typer.Option(help="Environment variable that holds the token that requests need.", metavar="NAME"),
+    typer.Option(
+        help="Environment variable that holds the token that requests need.",
+        show_default="CLOTHO_TOKEN; where that isn't set, a file of the port's",
+        metavar="NAME",
+    ),
+]
+NoToken = Annotated[
+    bool, typer.Option("--no-token", help="Answer requests without a token, whoever sends them.")
 ]
 AllowedHosts = Annotated[
     list[str] | None,
@@ -36,13 +45,25 @@ AllowedHosts = Annotated[
 ]
 
 
-def token_in(variable: str | None, what: str) -> str | None:
-    """The token in the environment variable of a TokenVariable. Raises InvalidInput for an empty one."""
-    if variable is None:
-        return None
-    if not (token := secret(variable, what)):
-        raise InvalidInput(f"environment variable {variable} is empty; it must hold {what}")
-    return token
+def token_for(bound: socket.socket, variable: str | None, *, without: bool) -> Token | None:
+    """The token of a server that listens at `bound`; None `without` one. Raises InvalidInput."""
+    address, port = bound.getsockname()[:2]
+    if not without:
+        named = variable and Token(secret_token(variable, "the token that requests need"), variable)
+        return named or token_of_port(port)
+    if variable is not None:
+        raise InvalidInput("give either --no-token or --token-variable")
+    if not ip_address(address).is_loopback:
+        typer.echo(f"no token is asked for: whoever reaches {address} is served", err=True)
+    return None
+
+
+def address_with(token: Token | None, url: str) -> str:
+    """A line to print with a server's address as clients need it that know a URL alone; empty without a token."""
+    if token is None:
+        return ""
+    kept = f", kept in {token.source}" if isinstance(token.source, Path) else ""
+    return f"\nwith its token{kept}: {token.in_url(url)}"
 
 
 async def open_journal(settings: Settings) -> Journal:

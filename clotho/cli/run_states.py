@@ -33,9 +33,12 @@ async def runs_table(journal: Journal, client: Client | None) -> Table:
         manifest = await read_manifest(journal, name)
         scored, target = await scored_count(journal, client, name), await target_groups(journal, name)
         shown = NOT_KNOWN if scored is None else str(scored)
+        state = await run_state(journal, client, name, scored, target)
+        if state == NOT_KNOWN:
+            client = None  # a server that doesn't answer is waited for once, not for every run
         table.add_row(
             name,
-            await run_state(journal, client, name, scored, target),
+            state,
             f"{shown}/{target}" if target is not None else shown,
             str(manifest.group_size),
             sanitized_text(manifest.environment),

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from ipaddress import ip_address
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -11,10 +11,12 @@ from clotho.cli.options import (
     Address,
     AllowedHosts,
     Host,
+    NoToken,
     Store,
     TokenVariable,
+    address_with,
     open_journal,
-    token_in,
+    token_for,
 )
 from clotho.config import Settings, load_settings
 from clotho.listeners.access import Access
@@ -38,6 +40,7 @@ def command(
         int, typer.Option(help="Port to listen at; 0 picks a free one.", min=0, max=65_535)
     ] = 8010,
     token_variable: TokenVariable = None,
+    no_token: NoToken = False,
     allow_host: AllowedHosts = None,
     store: Store = None,
     temporal: Address = None,
@@ -48,22 +51,22 @@ def command(
     request may be sent again. GET /openapi.json describes them.
     """
     settings = load_settings(store, temporal)
-    token = token_in(token_variable, "the token of the rollout API")
     with listen(host, port) as bound:
-        name = bound.getsockname()[0]
-        if token is None and not ip_address(name).is_loopback:
-            typer.echo(f"whoever reaches {name} may order rollouts: see --token-variable", err=True)
-        asyncio.run(serve(settings, bound, Access(tuple(allow_host or ()), (), token)))
+        token = token_for(bound, token_variable, without=no_token)
+        access = Access(tuple(allow_host or ()), (), token.text if token else None)
+        url = url_of(bound)
+        said = f"rollout API at {url}{address_with(token, url)}"
+        asyncio.run(serve(settings, bound, access, lambda: typer.echo(said)))
 
 
-async def serve(settings: Settings, bound: socket.socket, access: Access) -> None:
+async def serve(settings: Settings, bound: socket.socket, access: Access, ready: Callable[[], None]) -> None:
     """Serve until a signal."""
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
     orders = Orders(client, await open_journal(settings), settings.run)
     server = Server(
         EarlyAnswers(RolloutApi(orders, access, LIMITS)),
-        lambda: typer.echo(f"rollout API at {url_of(bound)}"),
+        ready,
         most_connections=MOST_CONNECTIONS,
         seconds_to_finish=SECONDS_TO_FINISH,
     )

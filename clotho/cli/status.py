@@ -1,7 +1,7 @@
 """`clotho status`: the runs in the store, or one run's groups and what is still open."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,7 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.service import RPCError
 
+from clotho.cli.doctor.disks import full_disk
 from clotho.cli.failing_notices import failing_notices
 from clotho.cli.follow import count_now, current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
@@ -35,6 +37,9 @@ from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.links import run_link, workflow_link
 from clotho.temporal.search_attributes import work_of
 
+ANSWER_SECONDS = 10.0
+"""Seconds for what Temporal is asked about a run, and for connecting to it."""
+NO_ANSWER = f"Temporal gives no answer within {ANSWER_SECONDS:g} s"
 OPEN_SHOWN = 50
 REASON_SHOWN = 120
 TRACEBACKS_SHOWN = 3
@@ -51,21 +56,24 @@ def command(
 
     async def show() -> None:
         journal = await existing_journal(settings)
+        full = await asyncio.to_thread(full_disk, settings)
         if run is None:
-            client, missing = await client_if_any(settings)
+            client, missing = await client_if_any(settings, full)
             console.print(await runs_table(journal, client))
             if client is not None:
                 await show_failing_notices(console, client, await list_runs(journal))
         else:
             manifest = await read_manifest(journal, checked_run_name(run))
             await show_stored(console, journal, manifest)
-            client, missing = await client_if_any(settings)
+            client, missing = await client_if_any(settings, full)
+            if client is not None and not await answered(show_running(console, journal, client, manifest)):
+                client, missing = None, NO_ANSWER
             if client is not None:
-                await show_running(console, journal, client, manifest)
                 await show_failing_notices(console, client, [manifest.run])
         if missing is not None:
             one_line(console, f"what runs or failed is not shown: {missing}")
-        one_line(console, await workers_text(journal, client))
+        if full is None:  # workers on a full disk are alive, and can't say so
+            one_line(console, await workers_text(journal, client))
         if run is not None and client is not None:
             drawn = await read_adapter_config(journal, run) is not None
             ui, namespace = settings.temporal.ui, client.namespace
@@ -82,12 +90,30 @@ async def show_failing_notices(console: Console, client: Client, runs: Sequence[
         one_line(console, text, "yellow")
 
 
-async def client_if_any(settings: Settings) -> tuple[Client | None, str | None]:
-    """The connection to Temporal, or the reason why there is none."""
+async def client_if_any(settings: Settings, full: str | None) -> tuple[Client | None, str | None]:
+    """The connection to Temporal, or the reason why there is none.
+
+    A server on a `full` disk answers some questions, and others never: it isn't asked.
+    """
+    if full is not None:
+        return None, full
     try:
-        return await connect(settings.temporal), None
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await connect(settings.temporal), None
     except InvalidInput as error:
         return None, str(error)
+    except TimeoutError:
+        return None, NO_ANSWER
+
+
+async def answered(shown: Awaitable[None]) -> bool:
+    """Whether Temporal answered in time: a client would try again for ever."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await shown
+    except (RPCError, TimeoutError):
+        return False
+    return True
 
 
 async def show_stored(console: Console, journal: Journal, manifest: RunManifest) -> None:

@@ -1,10 +1,11 @@
 """`clotho tasks check`: whether every task can be solved, and isn't solved by doing nothing."""
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,13 +36,24 @@ from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import Engine
-from clotho.tasks.collection import read_tasks
+from clotho.tasks.collection import network_notice, read_tasks
 from clotho.tasks.sources import named_environment
 from clotho.temporal.failures import failure_of
 from clotho.temporal.states import describe
 
 AGENTS = {AgentKind.ORACLE: 1.0, AgentKind.NOP: 0.0}
 """The reward that each agent is expected to earn."""
+ALTERNATIVES: tuple[Mapping[str, JsonValue], ...] = ({"verify_in": "container"}, {"keep_services": True})
+"""Settings with which a task is tried again whose oracle earns 0: tests may need what the solution left there."""
+NO_HOST = re.compile(
+    r"could not resolve host|temporary failure (in name resolution|resolving)|network is unreachable|"
+    r"name or service not known|failed to establish a new connection",
+    re.IGNORECASE,
+)
+"""What programs say that have no network."""
+UNREACHED = (
+    "its tests couldn't reach a host: tasks that say nothing have no network without default_network=public"
+)
 MOST_TASKS = 100_000
 NEVER = 1 << 30
 NO_REPAIRS = RepairBounds(per_group=0, per_run=0)
@@ -100,6 +112,8 @@ def check(
     """
     settings, console = load_settings(), make_console()
     environment, overrides, broken = _source(source, parse_overrides(config or []))
+    if (notice := _notice(source, overrides)) is not None:
+        one_line(console, notice)
     for sentence in broken:
         console.print(sanitized_text(sentence, "red"), soft_wrap=True)
     folder = logs or settings.folder / "tasks"
@@ -135,8 +149,19 @@ def _source(
     environment, folder = named_environment(f"tasks:{source}" if Path(source).is_dir() else source)
     if not folder:
         return source, overrides, ()
-    found = read_tasks(str(folder["path"]), variable)
+    readable = overrides.get("variables")
+    found = read_tasks(
+        str(folder["path"]), variable, tuple(map(str, readable)) if isinstance(readable, list) else ()
+    )
     return environment, {**folder, "skip_broken": True, **overrides}, found.broken
+
+
+def _notice(source: str, overrides: Mapping[str, JsonValue]) -> str | None:
+    """How many tasks say nothing of a network, which other readers of theirs give them."""
+    _, folder = named_environment(f"tasks:{source}" if Path(source).is_dir() else source)
+    if not folder or overrides.get("default_network") == "public" or overrides.get("host_programs"):
+        return None
+    return network_notice(read_tasks(str(folder["path"]), lambda name: "", None).tasks)
 
 
 async def _checked(
@@ -173,13 +198,49 @@ async def _checked(
                         await handle.result()
             finally:
                 troubles.cancel()
-            return [
+            outcomes = [
                 await _outcome(services, agent, each.run, number, item, folder)
                 for number, item in enumerate(items)
                 for agent, each in manifests.items()
             ]
+            unsolved = [
+                item
+                for item, each in zip(items, outcomes[:: len(manifests)], strict=True)
+                if each.agent is AgentKind.ORACLE and each.score == 0
+            ]
+            named = await _alternatives(services, manifests[AgentKind.ORACLE], unsolved, at_once, folder)
+            return [
+                replace(each, reason=named[each.task])
+                if each.agent is AgentKind.ORACLE and each.task in named
+                else each
+                for each in outcomes
+            ]
 
         return [*without_image, *await services.during(run())]
+
+
+async def _alternatives(
+    services: EphemeralServices, oracle: RunManifest, unsolved: list[Item], at_once: int, folder: Path
+) -> dict[str, str]:
+    """By task: the setting with which its oracle earns 1."""
+    named: dict[str, str] = {}
+    for number, settings in enumerate(ALTERNATIVES):
+        config = oracle.environment_config
+        left = [item for item in unsolved if str(item.get("id")) not in named]
+        if not left or any(name not in config or config[name] == value for name, value in settings.items()):
+            continue
+        again = oracle.model_copy(
+            update={"run": f"{oracle.run}-{number}", "environment_config": {**config, **settings}}
+        )
+        handle = await _start(services, again, tuple(left), at_once)
+        with suppress(WorkflowFailureError):
+            await handle.result()
+        for place, item in enumerate(left):
+            done = await _outcome(services, AgentKind.ORACLE, again.run, place, item, folder / "tried-again")
+            if done.right:
+                said = " ".join(f"--set {name}={json.dumps(value)}" for name, value in settings.items())
+                named[done.task] = f"should be 1, and is with {said}"
+    return named
 
 
 class Images:
@@ -258,6 +319,8 @@ async def _outcome(
                 reason = f"{failure.kind}: {failure.message}"
                 console.print(sanitized_text(reason))
                 break
+    if score is not None and score != AGENTS[agent] and NO_HOST.search(log.read_text(errors="replace")):
+        reason = f"should be {AGENTS[agent]:g}: {UNREACHED}"
     return Checked(name, agent, score, reason.partition("\n")[0], log)
 
 

@@ -43,6 +43,14 @@ async def temporal_binary(announce: Announce = to_stderr) -> Path:
     )
 
 
+def obtainable_binary() -> str | None:
+    """Where this machine's would come from, without fetching it; None where neither a program nor Go is here."""
+    cached = cache_folder() / "bin" / "temporal"
+    if (found := program_on_path("temporal") or (cached if _executable(cached) else None)) is not None:
+        return str(found)
+    return "a download, or a build with Go" if program_on_path("go") is not None else None
+
+
 async def binary_from(
     cache: Path, *, on_path: Path | None = None, go: Path | None = None, announce: Announce = to_stderr
 ) -> Path:

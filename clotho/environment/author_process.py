@@ -160,6 +160,10 @@ class AuthorProcess:
                 return Message({"same": await author.same_item(fields["recorded"], fields["item"])})
             case "compute_reward":
                 return await self._compute_reward(author, fields, blobs, calls)
+            case "blames_agent":
+                if (seconds := await author.verification_seconds(fields["item"])) is not None:
+                    await calls.extend(seconds)
+                return Message({"blames": await author.blames_agent(fields["item"], calls, 0.0)})
             case "evaluate":
                 return Message({"metrics": await author.evaluate(EVALUATED.validate_json(blobs[0]))})
             case "next_items":

@@ -224,6 +224,13 @@ class Environment:
         """A finite number or a Reward; may be `async def`, with `ctx.aio`. An exception is no reward."""
         raise NotImplementedError
 
+    def blames_agent(self, item: Item, ctx: ToolContext) -> bool:
+        """Whether a verifier that failed twice fails by the agent's doing: the score is then 0.
+
+        `ctx.grading` is a sandbox without anything of the agent's, to try the verifier in.
+        """
+        return False
+
     def evaluate(self, items: Sequence[EvaluatedItem]) -> Any:
         """Metrics of an evaluation by name, beside those that every one has; may be `async def`."""
         return {}

@@ -135,6 +135,9 @@ class EnvironmentHandle(Protocol):
     ) -> Reward:
         """`seconds`: of the author's code and its commands, unless the item asks for more."""
 
+    async def blames_agent(self, item: Item, calls: ContextCalls, seconds: float) -> bool:
+        """Whether a verifier that failed twice fails by the agent's doing."""
+
     async def evaluate(self, items: Sequence[EvaluatedItem]) -> dict[str, float]: ...
 
     async def next_items(self, number: int) -> tuple[Item, ...]:

@@ -185,6 +185,10 @@ class InProcessEnvironment:
         context = self._context(calls)
         return checked_reward(await self._run(self.environment.compute_reward, item, result, context))
 
+    async def blames_agent(self, item: Item, calls: ContextCalls, seconds: float) -> bool:
+        """`seconds` bound nothing here."""
+        return bool(await self._run(self.environment.blames_agent, item, self._context(calls)))
+
     async def evaluate(self, items: Sequence[EvaluatedItem]) -> dict[str, float]:
         return checked_metrics(await self._run(self.environment.evaluate, items))
 

@@ -85,6 +85,10 @@ class PooledEnvironment:
         shown = {name: fields[name] for name in ("score", "breakdown", "log")}
         return Reward(**shown, artifacts=artifacts)
 
+    async def blames_agent(self, item: Item, calls: ContextCalls, seconds: float) -> bool:
+        fields, _ = await self._called("blames_agent", {"item": item}, calls=calls, clock=WorkClock(seconds))
+        return bool(fields["blames"])
+
     async def evaluate(self, items: Sequence[EvaluatedItem]) -> dict[str, float]:
         blob = EVALUATED.dump_json(list(items))
         fields, _ = await self._called("evaluate", {}, (blob,), clock=WorkClock(None))

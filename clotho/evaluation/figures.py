@@ -15,6 +15,8 @@ from clotho.evaluation.statistics import (
 )
 from clotho.frozen_model import FrozenModel
 
+DIFFERENCE = 0.05
+"""The difference in means that hints on power are about, unless another is asked for."""
 TWO_RUNS = 2**0.5
 """Standard deviations of the difference of two runs, in those of one, where items have nothing in common."""
 
@@ -68,7 +70,7 @@ class Figures(FrozenModel):
 def figures_of(
     results: RunResults,
     success: float = 1.0,
-    difference: float = 0.05,
+    difference: float = DIFFERENCE,
     own: Mapping[str, float] | None = None,
 ) -> Figures:
     """The figures; `difference` is the one that the hint on power is about."""

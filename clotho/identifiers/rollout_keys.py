@@ -74,6 +74,11 @@ def grading_key(rollout: str, number: int, epoch: int) -> str:
     return f"{lease_key(rollout, number)}/grading/{epoch}"
 
 
+def control_key(rollout: str, number: int, epoch: int) -> str:
+    """The lease of a sandbox without anything of the agent's, in which a verifier that failed is tried."""
+    return f"{lease_key(rollout, number)}/control/{epoch}"
+
+
 def verification_key(rollout: str, number: int, epoch: int) -> str:
     """The lease of a sandbox with what the agent left, for an epoch that follows one that changed it."""
     return f"{lease_key(rollout, number)}/verification/{epoch}"

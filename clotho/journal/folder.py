@@ -13,6 +13,7 @@ from typing import TypeVar
 from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.host_failures import described, is_host_failure
 from clotho.journal.keys import checked_key, checked_prefix
+from clotho.journal.store import Written
 
 THREADS = 16
 MOST_KNOWN_FOLDERS = 1_000
@@ -64,6 +65,11 @@ class FilesystemStore:
     async def keys(self, prefix: str) -> list[str]:
         folder = self._root / checked_prefix(prefix)
         return await self._in_thread(lambda: self._keys(folder))
+
+    async def written(self, prefix: str) -> Written:
+        """Times are those of files, which a file server sets by its own clock."""
+        folder = self._root / checked_prefix(prefix)
+        return await self._in_thread(lambda: self._written(folder))
 
     async def delete(self, keys: Sequence[str]) -> None:
         paths = [self._path(key) for key in keys]
@@ -134,6 +140,17 @@ class FilesystemStore:
         if len(self._known_folders) >= MOST_KNOWN_FOLDERS:
             self._known_folders.clear()
         self._known_folders.add(folder)
+
+    def _written(self, folder: Path) -> Written:
+        at: dict[str, float] = {}
+        for key in self._keys(folder):
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                at[key] = (self._root / key).stat().st_mtime
+        probe = self._write_temporary(b"")
+        try:
+            return Written(probe.stat().st_mtime, at)
+        finally:
+            probe.unlink(missing_ok=True)
 
     def _keys(self, folder: Path) -> list[str]:
         return sorted(

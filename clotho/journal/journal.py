@@ -21,7 +21,7 @@ from clotho import failpoints
 from clotho.errors import JournalCorrupt
 from clotho.identifiers.rollout_keys import answers_prefix, blob_key, sealed_key, streams_prefix
 from clotho.journal.numbered_log import NumberedLog
-from clotho.journal.store import Store
+from clotho.journal.store import Store, Written
 
 SCHEMA = 1
 CACHE_BYTES = 256 << 20
@@ -167,6 +167,10 @@ class Journal:
 
     async def keys(self, prefix: str) -> list[str]:
         return await self._store.keys(prefix)
+
+    async def written(self, prefix: str) -> Written:
+        """When the keys under `prefix` were created, by the store's clock."""
+        return await self._store.written(prefix)
 
     async def write_bytes(self, key: str, content: bytes) -> None:
         """Keep bytes that are no entry, at a key that depends on them."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from clotho.journal.store import Store
+from clotho.journal.store import Store, Written
 
 Answer = TypeVar("Answer")
 Timed = Callable[[str, float], None]
@@ -30,6 +30,9 @@ class MeasuredStore:
 
     async def keys(self, prefix: str) -> list[str]:
         return await self._answered("list", self._store.keys(prefix))
+
+    async def written(self, prefix: str) -> Written:
+        return await self._answered("list", self._store.written(prefix))
 
     async def delete(self, keys: Sequence[str]) -> None:
         await self._answered("delete", self._store.delete(keys))

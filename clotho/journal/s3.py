@@ -17,6 +17,7 @@ from clotho.errors import InvalidInput, StoreUnavailable, truncate_middle
 from clotho.journal.keys import checked_key, checked_prefix
 from clotho.journal.s3_bucket import Bucket
 from clotho.journal.s3_refusals import FAILURES, UNSUITABLE_SERVER, Failure, concerns_credentials, remedy
+from clotho.journal.store import Written
 
 CONNECTIONS = 32
 READERS = 16
@@ -82,6 +83,10 @@ class S3Store:
     async def keys(self, prefix: str) -> list[str]:
         checked_prefix(prefix)
         return await self._in_thread(lambda bucket: bucket.keys(prefix))
+
+    async def written(self, prefix: str) -> Written:
+        checked_prefix(prefix)
+        return await self._in_thread(lambda bucket: bucket.written(prefix))
 
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:

@@ -1,4 +1,4 @@
-"""The four operations of a store on one bucket, as blocking calls that raise the client library's errors.
+"""The operations of a store on one bucket, as blocking calls that raise the client library's errors.
 
 A conditional put (`If-None-Match: *`) makes S3 write-once: see `Bucket.create`. A server that ignores the
 condition is refused when the store is opened (`clotho/journal/s3.py`).
@@ -8,17 +8,20 @@ import random
 import time
 import uuid
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
 from clotho.journal.s3_refusals import BROKEN_BODIES, code_of, has_readable_code
+from clotho.journal.store import Written
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 CONFLICT_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Waits after each refusal because another write of the key is under way."""
@@ -72,12 +75,29 @@ class Bucket:
         raise AssertionError("unreachable")
 
     def keys(self, prefix: str) -> list[str]:
-        """The keys under `prefix`, sorted, without the empty objects that consoles show as folders."""
-        pages = self.client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.name, Prefix=self.root + prefix
-        )
-        names = [found["Key"] for page in pages for found in page.get("Contents", [])]
-        return sorted(name.removeprefix(self.root) for name in names if not name.endswith("/"))
+        """The keys under `prefix`, sorted."""
+        return sorted(key for page in self._pages(prefix) for key in self._times(page))
+
+    def written(self, prefix: str) -> Written:
+        now = time.time()
+        at: dict[str, float] = {}
+        for page in self._pages(prefix):
+            at.update(self._times(page))
+            if (date := page["ResponseMetadata"]["HTTPHeaders"].get("date")) is not None:
+                now = parsedate_to_datetime(date).timestamp()
+        return Written(now, at)
+
+    def _pages(self, prefix: str) -> Iterable["ListObjectsV2OutputTypeDef"]:
+        pages = self.client.get_paginator("list_objects_v2")
+        return pages.paginate(Bucket=self.name, Prefix=self.root + prefix)
+
+    def _times(self, page: "ListObjectsV2OutputTypeDef") -> Mapping[str, float]:
+        """The keys of a page, without the empty objects that consoles show as folders, and when they were put."""
+        return {
+            found["Key"].removeprefix(self.root): found["LastModified"].timestamp()
+            for found in page.get("Contents", [])
+            if not found["Key"].endswith("/")
+        }
 
     def delete(self, keys: Sequence[str]) -> None:
         for start in range(0, len(keys), DELETED_AT_ONCE):

@@ -1,7 +1,15 @@
 """The protocol of a blob store."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Written(NamedTuple):
+    """Times by the clock of a store's server, in Unix seconds: no host's clock is right for another."""
+
+    now: float
+    at: Mapping[str, float]
+    """Key -> the time when it was created."""
 
 
 class Store(Protocol):
@@ -22,6 +30,9 @@ class Store(Protocol):
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys that start with `prefix`, which ends in a slash, sorted."""
+
+    async def written(self, prefix: str) -> Written:
+        """When the keys that `keys` lists were created, and what the time is there now, to a second or better."""
 
     async def delete(self, keys: Sequence[str]) -> None:
         """Remove what is there; a missing key is no error."""

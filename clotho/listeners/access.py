@@ -1,6 +1,7 @@
 """Access checks: no web page of another origin, no foreign host name, and the token if there is one."""
 
 import base64
+import hashlib
 import hmac
 import platform
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 
 from clotho.listeners.refused import Refused
 
@@ -30,14 +32,20 @@ class Access:
     token: str | None = None
     """The token that requests need, as `Authorization: Bearer TOKEN` or as the password of basic authentication."""
 
-    def check(self, headers: Headers) -> None:
+    def check(self, headers: Headers, in_address: str | None = None) -> None:
+        """Check a request, with the token that its address has. Raises Refused."""
         self._check_host(headers.get("host", ""))
         self._check_page(headers)
-        self._check_token(headers.get("authorization", ""))
+        if in_address is None or not self.is_token(in_address):
+            self._check_token(headers)
 
     def allows_page(self, headers: Headers) -> bool:
         """Whether it comes from a page of an origin that was named."""
         return headers.get("origin") in self.origins
+
+    def is_token(self, given: str) -> bool:
+        """Whether it is the token, or there is none."""
+        return self.token is None or hmac.compare_digest(given.encode(), self.token.encode())
 
     def _check_host(self, host: str) -> None:
         name = _name_in(host)
@@ -49,7 +57,7 @@ class Access:
         if self.allows_page(headers):
             return
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-        if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+        if origin is not None and _host_of(origin) != headers.get("host", "").lower():
             raise Refused(403, "a web page of another origin asks")
         if site not in (None, "same-origin", "none"):
             raise Refused(403, "a web page of another site asks")
@@ -57,19 +65,63 @@ class Access:
         if origin is None and site is None and headers.get("user-agent", "").startswith("Mozilla/"):
             raise Refused(403, "a browser asks without saying for which page")
 
-    def _check_token(self, authorization: str) -> None:
-        if self.token is None:
-            return
-        scheme, _, credentials = authorization.partition(" ")
+    def _check_token(self, headers: Headers) -> None:
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
         given = _password(credentials) if scheme.lower() == "basic" else credentials.strip()
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
-            raise Refused(401, "the token is missing or wrong", {"www-authenticate": "Bearer"})
+        if not self.is_token(given):
+            detail = "the token is missing or wrong: the server told it at its start"
+            raise Refused(401, detail, {"www-authenticate": "Bearer"})
+
+
+@dataclass(frozen=True)
+class PageAccess(Access):
+    """Checks of requests to a server of web pages: links of other sites may lead to them.
+
+    A browser shows the token once, in the address, and a cookie from then on.
+    """
+
+    def check_page(self, method: str, headers: Headers) -> None:
+        """Check a request of `method`. Raises Refused."""
+        self._check_host(headers.get("host", ""))
+        reading = method in ("GET", "HEAD")
+        if not reading and headers.get("origin") is None:
+            raise Refused(403, "only pages of this server may do this")
+        followed = reading and headers.get("sec-fetch-mode") == "navigate"
+        if not (followed and headers.get("sec-fetch-dest") == "document"):
+            self._check_page(headers)
+        if not self._has_cookie(headers.get("cookie", "")):
+            self._check_token(headers)
+
+    def cookie(self) -> str:
+        """The cookie of browsers that have shown the token; no token can be made of it.
+
+        Cookies are shared by the ports of a machine: its name tells servers apart.
+        """
+        name, value = self._cookie()
+        return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax"
+
+    def _cookie(self) -> tuple[str, str]:
+        key = (self.token or "").encode()
+        name, value = (hmac.digest(key, use, hashlib.sha256).hex() for use in (b"name", b"value"))
+        return f"clotho-{name[:16]}", value
+
+    def _has_cookie(self, cookies: str) -> bool:
+        name, value = self._cookie()
+        return hmac.compare_digest(cookie_parser(cookies).get(name, "").encode(), value.encode())
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _name_in(host: str) -> str:
     """A Host header without its port; brackets of IPv6 removed."""
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        name, closed, _ = host[1:].partition("]")
+        return name if closed else ""
     return host.partition(":")[0].lower()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEADER_SECONDS = 20.0
+HEADER_SECONDS = 5.0
 Client = tuple[str, int]
 """The address and port at the other end: they name a connection while it lasts."""
 

@@ -18,9 +18,10 @@ from clotho.models.write_ahead import FlushPolicy
 
 
 class Backends:
-    """`timeout`: seconds that a server may be silent. `bundled`: tokenizers that only have a name here.
+    """`timeout`: seconds that a whole answer may take. `bundled`: tokenizers that only have a name here.
 
-    `answer_bytes`: the longest answer that is read, or the longest event of a stream.
+    `answer_bytes`: the longest answer that is read, or the longest event of a stream. `first_token_seconds`: those
+    to the first token of an answer, and those that a server may be silent.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class Backends:
         bundled: Mapping[str, Path],
         flush_policy: FlushPolicy,
         answer_bytes: int = ANSWER_BYTES,
+        first_token_seconds: float | None = None,
     ) -> None:
         self._journal = journal
         self._timeout = timeout
         self._bundled = bundled
         self._flush_policy = flush_policy
         self._answer_bytes = answer_bytes
+        self._first_token_seconds = first_token_seconds
         self._connections: dict[tuple[str, str | None], ModelHTTP] = {}
         self._renderings: dict[Rendering, RenderingThread] = {}
         self._exact: dict[tuple[str, str | None, Inference, Rendering, str], TokenExact] = {}
@@ -75,7 +78,7 @@ class Backends:
     def _connection(self, base_url: str, api_key: str | None) -> ModelHTTP:
         if (base_url, api_key) not in self._connections:
             self._connections[base_url, api_key] = ModelHTTP(
-                base_url, api_key, self._timeout, self._answer_bytes
+                base_url, api_key, self._timeout, self._answer_bytes, self._first_token_seconds
             )
         return self._connections[base_url, api_key]
 

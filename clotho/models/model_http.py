@@ -37,8 +37,9 @@ class Reply:
 
 
 class ModelHTTP:
-    """One model server and one pool of connections to it. `timeout`: seconds that it may be silent.
+    """One model server and one pool of connections to it. `timeout`: seconds that a whole answer may take.
 
+    `first_token_seconds`: those to its first token, and those that it may be silent; None: as long as the whole.
     `root` is the base URL without the /v1 of its OpenAI API. Raises InvalidInput for a URL with credentials in it:
     URLs are journalled and shown. Redirects aren't followed: prompts go where they were sent.
     """
@@ -49,7 +50,9 @@ class ModelHTTP:
         api_key: str | None = None,
         timeout: float = 3600.0,
         answer_bytes: int = ANSWER_BYTES,
+        first_token_seconds: float | None = None,
     ) -> None:
+        self.first_token_seconds = timeout if first_token_seconds is None else first_token_seconds
         self.base_url = checked_base_url(base_url)
         self.root = self.base_url.removesuffix("/v1")
         self.redact = Redactor([api_key] if api_key else [])
@@ -133,7 +136,9 @@ class ModelHTTP:
             authorization = {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
             self._opened = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=CONNECT_SECONDS, sock_read=self._timeout
+                    total=self._timeout,
+                    sock_connect=CONNECT_SECONDS,
+                    sock_read=self.first_token_seconds,
                 ),
                 connector=aiohttp.TCPConnector(limit=0),
                 headers={"accept-encoding": ACCEPTED, **authorization},

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from clotho.errors import InexactTokens, ModelUnavailable
+from clotho.escaping import for_line
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan, at_step
 from clotho.models.token_server import (
@@ -103,6 +104,10 @@ class PartialTurn:
         if outside := [token for token in chunk.ids if not 0 <= token < self.vocabulary]:
             raise InexactTokens(
                 f"the model server sampled {outside[0]}, outside the vocabulary of {self.vocabulary}"
+            )
+        if chunk.ids and self.finish_reason is not None:
+            raise InexactTokens(
+                f"the model server samples on after its answer has ended ({for_line(self.finish_reason)})"
             )
         sampled = len(self.ids) - self._request_start + len(chunk.ids)
         if chunk.sampled is not None and chunk.sampled != sampled:

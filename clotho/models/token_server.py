@@ -1,5 +1,6 @@
 """Requests to token-exact endpoints, and the checks of their answers."""
 
+import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
@@ -9,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, JsonValue
 
-from clotho.errors import InexactTokens, InvalidInput, truncate_middle
+from clotho.errors import InexactTokens, InvalidInput, ModelUnavailable, truncate_middle
 from clotho.escaping import for_line
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference, VersionSpan
@@ -101,9 +102,22 @@ class TokenServer(ABC):
         url = f"{self._http.root}{self.path}"
         events = self._http.events(url, body, request.key, request.sampling.max_tokens)
         seen = 0
+        loop = asyncio.get_running_loop()
+        seconds = self._http.first_token_seconds
+        deadline: float | None = loop.time() + seconds
         async with self._http.errors(), aclosing(events):
-            async for event in events:
+            while True:
+                try:
+                    # What keeps the connection alive, such as comments, is no token.
+                    async with asyncio.timeout_at(deadline):
+                        event = await anext(events)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    raise ModelUnavailable(f"no token from the model server within {seconds:g} s") from None
                 chunk = self.chunk(event, request, seen)
+                if chunk.ids or chunk.finish_reason is not None:
+                    deadline = None
                 yield chunk
                 seen = seen if chunk.sampled is None else chunk.sampled
 

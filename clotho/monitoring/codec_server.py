@@ -24,31 +24,35 @@ from clotho.monitoring.codec import Codec
 
 LIMITS = BodyLimits(sent_bytes=8 * 2**20, unpacked_bytes=8 * 2**20, seconds=20.0)
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-MOST_CONNECTIONS = 100
+MOST_CONNECTIONS = 800
 SECONDS_TO_FINISH = 2
 
 
 class CodecServer:
-    """The ASGI application. It answers this machine, and pages of `origin`, the Temporal UI's."""
+    """The ASGI application. It answers this machine, and pages of the Temporal UI, whose origin `access` names.
 
-    def __init__(self, codec: Codec, origin: str) -> None:
+    The UI sends no token of ours, since it takes none, but whatever address it is given: /TOKEN/decode.
+    """
+
+    def __init__(self, codec: Codec, access: Access) -> None:
         self._codec = codec
-        self._access = Access(origins=(origin,))
+        self._access = access
         self._bodies = Bodies(LIMITS)
         pages = Middleware(
             CORSMiddleware,
-            allow_origins=[origin],
+            allow_origins=list(access.origins),
             allow_methods=["POST"],
             allow_headers=["authorization", "content-type", "x-namespace"],
         )
         self._app = Starlette(routes=[Route("/decode", self._decode, methods=["POST"])], middleware=[pages])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        shown, path = _split(scope["path"])
         try:
-            self._access.check(Headers(scope=scope))
+            self._access.check(Headers(scope=scope), shown)
         except Refused as refused:
             return await PlainTextResponse(str(refused.detail), refused.status)(scope, receive, send)
-        await self._app(scope, receive, send)
+        await self._app({**scope, "path": path, "raw_path": path.encode()}, receive, send)
 
     async def _decode(self, request: Request) -> Response:
         try:
@@ -63,10 +67,16 @@ class CodecServer:
         return Response(decoded, media_type="application/json", headers=HEADERS)
 
 
-def serve(bound: socket.socket, store: Store, origin: str, ready: Callable[[], None]) -> None:
+def _split(path: str) -> tuple[str | None, str]:
+    """The token at the beginning of a path, if there is something, and the rest."""
+    before, slash, last = path.rpartition("/")
+    return before.lstrip("/") or None, f"{slash}{last}"
+
+
+def serve(bound: socket.socket, store: Store, access: Access, ready: Callable[[], None]) -> None:
     """Serve until a signal; `ready` is called once requests are answered."""
     server = Server(
-        lambda: EarlyAnswers(CodecServer(Codec(Journal(store)), origin)),
+        lambda: EarlyAnswers(CodecServer(Codec(Journal(store)), access)),
         ready,
         most_connections=MOST_CONNECTIONS,
         seconds_to_finish=SECONDS_TO_FINISH,

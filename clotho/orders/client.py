@@ -9,6 +9,7 @@ from typing import Any, Self
 import httpx
 
 from clotho.errors import InvalidInput
+from clotho.listeners.tokens import TokenAuth
 from clotho.orders import asking
 from clotho.orders.asking import AWAY, POLL_SECONDS, RETRY_SECONDS, TIMEOUT_SECONDS, Ask
 from clotho.orders.messages import (
@@ -24,7 +25,10 @@ from clotho.runs.disturbances import Disturbance
 
 
 class RolloutClient:
-    """Requests are sent again while the server is away: each may be repeated. For one thread."""
+    """Requests are sent again while the server is away: each may be repeated. For one thread.
+
+    Without a `token`, the URL's password, CLOTHO_TOKEN, or this user's file of the server's port has it.
+    """
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._http = httpx.Client(**_options(url, token))
@@ -156,8 +160,7 @@ class AsyncRolloutClient:
 
 
 def _options(url: str, token: str | None) -> dict[str, Any]:
-    headers = {"authorization": f"Bearer {token}"} if token is not None else {}
-    return {"base_url": url, "headers": headers, "timeout": TIMEOUT_SECONDS}
+    return {"base_url": url, "auth": TokenAuth(token), "timeout": TIMEOUT_SECONDS}
 
 
 def _body(ask: Ask, answer: httpx.Response | None) -> bytes | None:

@@ -1,10 +1,12 @@
 """Requests and answers of the rollout API."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
+from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
@@ -39,21 +41,48 @@ class RunOrder(FrozenModel):
     seed: int = 0
     """Seeds of all rollouts derive from it."""
     settings: RunSettings = RunSettings()
-    """Sandbox, limits and rewards, as `clotho run` takes them."""
+    """Sandbox, limits and rewards, as `clotho run` takes them, but for what would run on a host."""
 
-    def manifest(self, run: str, *defaults: RunSettings) -> RunManifest:
-        """The run's manifest. Raises InvalidInput for unknown names and values that don't fit."""
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _no_file(cls, settings: object) -> object:
+        prices = settings.get("prices") if isinstance(settings, Mapping) else None
+        if isinstance(prices, str) and not prices.startswith("{"):
+            raise ValueError("prices: give them as an object: no file of the server is read")
+        return settings
+
+    def manifest(self, run: str, defaults: RunSettings) -> RunManifest:
+        """The run's manifest. Raises InvalidInput for unknown names and values that don't fit.
+
+        Callers can't choose what runs on a host with a worker's rights: the environment and `defaults` can.
+        """
+        manifest = self._manifest(run, self.environment_config).with_settings(defaults, self.settings)
+        if not _on_hosts(manifest) <= _on_hosts(self._manifest(run, {}).with_settings(defaults)):
+            raise InvalidInput(
+                "mcp_servers with `where: host` and unsafe_local can't be ordered, since they run with a worker's "
+                "rights: set them in the clotho.yaml of the rollout API, or begin the run with `clotho run`"
+            )
+        return manifest
+
+    def _manifest(self, run: str, overrides: dict[str, JsonValue]) -> RunManifest:
         return run_manifest(
             self.environment,
             run,
             self.model,
-            overrides=self.environment_config,
+            overrides=overrides,
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             rendering=None if self.endpoint.inference is Inference.CHAT else self.rendering,
             seed=self.seed,
             group_size=self.group_size,
-        ).with_settings(*defaults, self.settings)
+        )
+
+
+def _on_hosts(manifest: RunManifest) -> set[str]:
+    """What of a run runs on hosts, outside of sandboxes."""
+    servers = manifest.tool_settings.mcp_servers.items()
+    commands = {f"{name} {server!r}" for name, server in servers if server.command and not server.sandboxed}
+    return commands | ({"unsafe_local"} if manifest.sandbox.unsafe_local else set())
 
 
 class GroupOrder(FrozenModel):

@@ -28,8 +28,11 @@ OPERATIONS: tuple[tuple[str, str, str, type[BaseModel] | None, type[BaseModel]],
 )
 """Method, path, summary, body and answer."""
 REFUSALS = {
+    "401": "No token, or another one.",
+    "403": "A web page asks, or the server is addressed by a name that it doesn't know.",
     "404": "No such run or group.",
     "409": "The name stands for something else, or the run can't be as asked; or the group isn't finished.",
+    "413": "The body is larger than 16 MiB, or has more values than such a body should.",
     "422": "Fields that don't fit.",
     "503": "The store or Temporal is away: ask again.",
 }

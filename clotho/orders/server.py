@@ -1,5 +1,6 @@
 """The rollout API over HTTP."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -36,6 +37,8 @@ class RolloutApi:
         self._orders = orders
         self._access = access
         self._bodies = Bodies(limits)
+        self._parsing = asyncio.Lock()
+        """Held while a body is parsed, which takes up to ten times its memory."""
         group = "/runs/{run}/groups/{name}"
         routes = (
             ("PUT", "/runs/{run}", self._open),
@@ -56,11 +59,9 @@ class RolloutApi:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._access.check(Headers(scope=scope))
-            await self._app(scope, receive, send)
         except Refused as refused:
-            await _failed(refused.status, str(refused.detail), refused.headers)(scope, receive, send)
-        except ClientDisconnect:
-            return
+            return await _refused(refused)(scope, receive, send)
+        await self._app(scope, receive, send)
 
     async def _open(self, request: Request) -> BaseModel:
         order = await self._body(request, RunOrder)
@@ -94,8 +95,11 @@ class RolloutApi:
         return await run.cancel(request.path_params["name"])
 
     async def _body(self, request: Request, kind: type[Body]) -> Body:
-        async with self._bodies.body(request.headers, request.receive) as body:
-            return kind.model_validate_json(body)
+        async with self._bodies.body(request.headers, request.receive) as body, self._parsing:
+            return await asyncio.to_thread(self._parsed, body, kind)
+
+    def _parsed(self, body: bytes, kind: type[Body]) -> Body:
+        return kind.model_validate_json(self._bodies.unpacked(body, ""))
 
 
 async def _answered(work: Endpoint, request: Request) -> Response:
@@ -103,6 +107,10 @@ async def _answered(work: Endpoint, request: Request) -> Response:
         return Response((await work(request)).model_dump_json(), media_type="application/json")
     except ValidationError as error:
         return _failed(422, field_errors(error, "the body"))
+    except Refused as refused:
+        return _refused(refused)
+    except ClientDisconnect:
+        return Response(status_code=400)
     except NotOrdered as error:
         return _failed(404, str(error))
     except InvalidInput as error:
@@ -115,6 +123,10 @@ async def _answered(work: Endpoint, request: Request) -> Response:
 
 async def _openapi(_: Request) -> Response:
     return Response(json.dumps(document()), media_type="application/json")
+
+
+def _refused(refused: Refused) -> Response:
+    return _failed(refused.status, str(refused.detail), refused.headers)
 
 
 def _failed(status: int, error: str, headers: dict[str, str] | None = None) -> Response:

@@ -1,12 +1,15 @@
 """Liveness heartbeats of processes and hosts, kept in the store.
 
 A task that waits in a queue proves nothing about the queue's server: it may be busy, restarting, or cut off from
-Temporal. Before work is moved away from a process, its heartbeat is looked up here.
+Temporal. Before work is moved away from a process, its heartbeat is looked up here. How old that is goes by the
+store's clock alone: those of hosts differ, and one may be set while its host works.
 """
 
 import asyncio
 import logging
+import math
 import time
+from typing import NamedTuple
 
 from clotho.errors import StoreUnavailable
 from clotho.frozen_model import FrozenModel
@@ -15,14 +18,14 @@ from clotho.journal import Journal
 PERIOD_SECONDS = 10.0
 """Between two heartbeats."""
 LIVENESS_SECONDS = 30.0
-"""Age of the last heartbeat up to which a process counts as alive. Clocks may differ by a part of it."""
+"""Age of the last heartbeat up to which a process counts as alive."""
 KEPT_HEARTBEATS = 2
 
 log = logging.getLogger("clotho")
 
 
 class Heartbeat(FrozenModel):
-    """An empty entry: its key names the process and the second."""
+    """An empty entry: its key names the process, and a number that rises."""
 
 
 HEARTBEATS_PREFIX = "~present/"
@@ -48,15 +51,30 @@ class Liveness:
             await asyncio.sleep(PERIOD_SECONDS)
 
     async def beat(self) -> None:
-        await self._journal.write(f"{_prefix(self._name)}{int(time.time()):012}", Heartbeat())
-        heartbeats = await self._journal.keys(_prefix(self._name))
-        await self._journal.delete(heartbeats[:-KEPT_HEARTBEATS])
+        """Numbers are seconds by this host's clock, and rise where that is set back: the last one is the newest."""
+        prefix = _prefix(self._name)
+        before = await self._journal.keys(prefix)
+        last = int(before[-1].rpartition("/")[2]) if before else -1
+        await self._journal.write(f"{prefix}{max(int(time.time()), last + 1):012}", Heartbeat())
+        await self._journal.delete(before[: -(KEPT_HEARTBEATS - 1)])
+
+
+class LastHeartbeat(NamedTuple):
+    now: float
+    """Unix seconds by the store's clock, as is `at`."""
+    at: float
+    """Minus infinity if there never was one."""
+
+
+async def last_heartbeat(journal: Journal, name: str) -> LastHeartbeat:
+    now, at = await journal.written(_prefix(name))
+    return LastHeartbeat(now, max(at.values(), default=-math.inf))
 
 
 async def heartbeat_age(journal: Journal, name: str) -> float:
     """Seconds since the last heartbeat of `name`; infinite if there never was one."""
-    heartbeats = await journal.keys(_prefix(name))
-    return time.time() - int(heartbeats[-1].rpartition("/")[2]) if heartbeats else float("inf")
+    now, at = await last_heartbeat(journal, name)
+    return now - at
 
 
 async def is_present(journal: Journal, name: str) -> bool:
@@ -65,6 +83,9 @@ async def is_present(journal: Journal, name: str) -> bool:
 
 async def heartbeat_ages(journal: Journal) -> dict[str, float]:
     """Name -> seconds since its last heartbeat, of all that ever wrote one."""
-    now, keys = time.time(), await journal.keys(HEARTBEATS_PREFIX)
-    heartbeats = (key.removeprefix(HEARTBEATS_PREFIX).rpartition("/") for key in keys)
-    return {name: now - int(second) for name, _, second in heartbeats}
+    now, times = await journal.written(HEARTBEATS_PREFIX)
+    ages: dict[str, float] = {}
+    for key, at in times.items():
+        name = key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0]
+        ages[name] = min(now - at, ages.get(name, math.inf))
+    return ages

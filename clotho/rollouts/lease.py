@@ -6,6 +6,7 @@ from typing import Annotated
 from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.rollouts.step_request import StepRequest
 from clotho.sandbox.checkpoints import Checkpoint
+from clotho.sandbox.exhaustion import Evidence
 
 
 class Fidelity(StrEnum):
@@ -28,6 +29,8 @@ class Lease(FrozenModel):
     fidelity: Fidelity | None = None
     reclaimed: Annotated[int, WHERE_SET] = 0
     """Number of earlier sandboxes that were not lost, but given back while they were idle."""
+    proven: Annotated[bool, WHERE_SET] = False
+    """Whether a loss that its commands caused can be told from one that its host caused."""
 
 
 class LeaseRequest(StepRequest):
@@ -66,6 +69,8 @@ class LeaseEntry(FrozenModel):
     """Number of earlier sandboxes that were not lost, but given back while they were idle."""
     replayed_through: str = ""
     """The last call whose effect it started with, from a checkpoint or a replay."""
+    evidence: frozenset[Evidence] = frozenset()
+    """Ways for its commands to end it that are told from its host's doing."""
     shell: str | None = None
     """The job, in this sandbox, that left the shell as it was after that call."""
 

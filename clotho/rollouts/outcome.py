@@ -32,9 +32,14 @@ class Outcome(StrEnum):
     POLICY_KILLED = "policy_killed"
 
 
+UNPROVED = "unproved"
+"""The limit of a POLICY_KILLED where the backend can't tell whether commands or their host ended the sandboxes."""
+
+
 class Ending(FrozenModel):
     """The end of the agent's part of a rollout."""
 
     outcome: Outcome
     limit: str | None = None
-    """Set for LIMIT_REACHED: which one; for POLICY_KILLED: what ran out (memory, processes, disk), if known."""
+    """Set for LIMIT_REACHED: which one; for POLICY_KILLED: what commands ran out of (memory, processes, disk),
+    `disrupted` where they kept their sandbox from serving, or UNPROVED."""

@@ -84,6 +84,8 @@ class RewardEntry(FrozenModel):
     """The archive of files that the rollout left; None where there are none."""
     claim: int = 0
     """How often another process had taken the verification over."""
+    verifier_failed: Annotated[str | None, WHERE_SET] = None
+    """The verifier's failure, where it is the agent's doing: the score is 0 for that alone."""
     code: Annotated[str, WHERE_SET] = ""
     """The fingerprint of the environment's code that computed it; empty where the code isn't kept."""
     in_agents_instance: bool = False

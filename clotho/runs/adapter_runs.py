@@ -1,5 +1,6 @@
 """Runs of the adapter, which takes items one at a time and starts their groups itself, without a campaign."""
 
+from functools import partial
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
@@ -13,6 +14,7 @@ from clotho.rollouts.item import AdapterItem
 from clotho.rollouts.rollout import RolloutRequest
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.runs.manifest import open_run
+from clotho.temporal.namespace import until_mapped
 from clotho.temporal.search_attributes import identify
 
 
@@ -52,7 +54,8 @@ async def start_work(
         kind, name = "RolloutGroup", request.group
     else:
         kind, name = "Rollout", request.rollout
-    return await client.start_workflow(
+    start = partial(
+        client.start_workflow,
         kind,
         request,
         id=name,
@@ -63,3 +66,4 @@ async def start_work(
         search_attributes=identify(request.run, request.environment),
         priority=Priority(priority_key=priority),
     )
+    return await until_mapped(start)

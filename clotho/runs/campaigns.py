@@ -1,5 +1,7 @@
 """Starting a run's campaign, and finding one that runs."""
 
+from functools import partial
+
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
@@ -12,7 +14,7 @@ from clotho.rollouts.campaign import CampaignGrowth, CampaignProgress, CampaignR
 from clotho.runs.items import write_items
 from clotho.runs.manifest import difference, open_run
 from clotho.runs.request import RunRequest
-from clotho.temporal.namespace import ensure_search_attributes
+from clotho.temporal.namespace import ensure_search_attributes, until_mapped
 from clotho.temporal.search_attributes import identify
 from clotho.temporal.states import ignore_unknown, is_running
 
@@ -81,7 +83,8 @@ async def tell_campaign(client: Client, run: str) -> None:
 
 async def start_requested(client: Client, request: CampaignRequest) -> CampaignHandle:
     """Start a campaign, or attach to it if it is running."""
-    return await client.start_workflow(
+    start = partial(
+        client.start_workflow,
         WORKFLOW,
         request,
         id=campaign_id(request.run),
@@ -93,3 +96,4 @@ async def start_requested(client: Client, request: CampaignRequest) -> CampaignH
         search_attributes=identify(request.run, request.environment),
         priority=Priority(priority_key=request.priority),  # that of its groups, rollouts and steps too
     )
+    return await until_mapped(start)

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from clotho.identifiers.ids import original_of
 from clotho.rollouts.group import RepairEntry
+from clotho.rollouts.outcome import UNPROVED, Outcome
 from clotho.rollouts.rollout import RolloutSummary
 
 
@@ -20,8 +21,14 @@ class Disturbance(StrEnum):
     """The rollout failed, and continued from its last journalled turn."""
     REPLACED = "replaced"
     """The rollout replaced a failed sibling from scratch, which favours short ones."""
+    UNPROVED = "unproved"
+    """It ended `policy_killed`, and it is not proved that its commands, and not their host, ended the sandboxes."""
     REWARD_ERROR = "reward_error"
     """The score is 0 because the verifier failed."""
+    VERIFIER_FAILED = "verifier_failed"
+    """The score is 0 because the agent made the verifier fail: the same tests end without its files."""
+    VERIFIED_AGAIN = "verified_again"
+    """Verification began anew from the agent's last state, or another process took it over."""
 
 
 def repairs_of(rollout: str, repairs: Sequence[RepairEntry]) -> tuple[RepairEntry, ...]:
@@ -39,7 +46,11 @@ def disturbances_of(summary: RolloutSummary, repairs: Sequence[RepairEntry]) -> 
             repair.continued_as == repair.failure.workflow == summary.rollout for repair in repairs
         ),
         Disturbance.REPLACED: summary.replacement_of is not None,
+        Disturbance.UNPROVED: summary.ending.outcome is Outcome.POLICY_KILLED
+        and summary.ending.limit in (None, UNPROVED),
         Disturbance.REWARD_ERROR: summary.reward_error,
+        Disturbance.VERIFIER_FAILED: summary.verifier_failed,
+        Disturbance.VERIFIED_AGAIN: summary.verified_again,
     }
     return tuple(kind for kind in Disturbance if kind in found or applies.get(kind, False))
 

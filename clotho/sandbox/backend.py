@@ -14,6 +14,7 @@ from pydantic import model_validator
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.jobs import MAX_OUTPUT_BYTES as MAX_OUTPUT_BYTES
 from clotho.sandbox.jobs import Job as Job
@@ -212,6 +213,12 @@ class SandboxBackend(Protocol):
 
     async def system(self, lease: str) -> str:
         """A fingerprint of the programs that the sandbox of `lease` sees beside its own files."""
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        """Ways for the commands of `lease` to end it that this backend tells from what its host does.
+
+        With all of them, a loss without a resource in its SandboxLost is taken for the host's.
+        """
 
     async def create(
         self,

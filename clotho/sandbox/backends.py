@@ -1,22 +1,24 @@
 """All backends of a host as one: the one that its settings name, and others for runs that ask for them."""
 
-import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from clotho.errors import ClothoError
 from clotho.sandbox.apptainer.backend import ApptainerBackend
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.containers.config import DockerConfig
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.reaper import going_on
 from clotho.sandbox.registry import AnyConfig
 from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 Beside = ApptainerBackend | RelayedBackend
-log = logging.getLogger("clotho")
+T = TypeVar("T")
 
 
 class Backends:
@@ -24,14 +26,22 @@ class Backends:
 
     Those in `beside` are asked for runs of their configurations; of those that ask for containers, for such as
     `containers` can't have on this host.
+
+    Sandboxes begin with a lease of `lease_seconds`, as it is renewed for; None: with that of their spec, in which
+    a worker elsewhere has filled in its own.
     """
 
     def __init__(
-        self, own: SandboxBackend, containers: ContainerBackend, beside: Sequence[Beside] = ()
+        self,
+        own: SandboxBackend,
+        containers: ContainerBackend,
+        beside: Sequence[Beside] = (),
+        lease_seconds: float | None = None,
     ) -> None:
         self.own = own
         self.containers = containers
         self.beside = beside
+        self._lease_seconds = lease_seconds
 
     @property
     def _others(self) -> tuple[ContainerBackend | Beside, ...]:
@@ -57,6 +67,9 @@ class Backends:
     async def system(self, lease: str) -> str:
         return await self._of_lease(lease).system(lease)
 
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        return await self._of_lease(lease).evidence(lease)
+
     async def create(
         self,
         lease: str,
@@ -65,6 +78,8 @@ class Backends:
         restore: Restore | None = None,
         private: Sequence[Path] = (),
     ) -> SandboxInstance:
+        if self._lease_seconds is not None:
+            spec = spec.model_copy(update={"lease_seconds": math.ceil(self._lease_seconds)})
         return await self._maker(spec.backend).create(lease, spec, labels, restore, private)
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:
@@ -92,20 +107,23 @@ class Backends:
         await self._of_lease(lease).renew(lease, seconds)
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        return [found for each in self._all for found in await each.leases()]
+        """What one backend can't tell now keeps the leases of no other from being renewed."""
+        return await self._of_all("leases of %s not known", lambda each: each.leases())
 
     async def reap(self) -> Sequence[str]:
-        """What one backend can't reap now keeps no other from reaping."""
-        reaped: list[str] = []
-        for each in self._all:
-            try:
-                reaped += await each.reap()
-            except ClothoError as error:
-                log.warning("sandboxes of %s not reaped: %s", ", ".join(each.names), error)
-        return reaped
+        return await self._of_all("sandboxes of %s not reaped", lambda each: each.reap())
 
     async def expired(self) -> Sequence[str]:
-        return [found for each in self._all for found in await each.expired()]
+        return await self._of_all("expired sandboxes of %s not known", lambda each: each.expired())
+
+    async def _of_all(
+        self, failed: str, ask: Callable[[SandboxBackend], Awaitable[Sequence[T]]]
+    ) -> Sequence[T]:
+        found: list[T] = []
+        for each in self._all:
+            with going_on(failed % ", ".join(each.names)):
+                found += await ask(each)
+        return found
 
     async def close(self) -> None:
         """Let go of what this process keeps ready for sandboxes to come, and of its connections elsewhere."""

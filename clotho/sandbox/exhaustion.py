@@ -3,10 +3,24 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
 Exhausted = Literal["memory", "processes", "disk"]
+
+
+class Evidence(StrEnum):
+    """Ways for commands to end their sandbox that a backend can tell from its host's doing.
+
+    A full disk is none of them: no backend loses a sandbox to one without saying so.
+    """
+
+    MEMORY = "memory"
+    """The kernel's count of the processes that it ended for memory can be read when the sandbox has ended."""
+    SIGNALS = "signals"
+    """Commands can't signal the supervisor: whatever kills it is of the host."""
+
 
 FULL_BYTES = 64 << 10
 COUNTERS_BYTES = 4 << 10
@@ -46,6 +60,11 @@ class Bounds:
         kills = [_counter(f"{group}/{name}", "oom_kill") for group in self.groups for name in OOM_FILES]
         peaks = [_number(f"{group}/pids.peak") for group in self.groups]
         return Usage(max(kills, default=0), max(peaks, default=0))
+
+    @property
+    def counts_memory(self) -> bool:
+        """Whether the kernel counts the processes of this sandbox that it ends for memory."""
+        return any("oom_kill" in _text(f"{group}/{name}") for group in self.groups for name in OOM_FILES)
 
     def exhausted_since(self, before: Usage, exit_code: int | None) -> Exhausted | None:
         """The resource that a failed command exhausted; a limit on processes that was met before isn't seen."""

@@ -1,6 +1,8 @@
 """Settings of one item's sandbox, in place of those of its run."""
 
-from clotho.frozen_model import FrozenModel
+from typing import Annotated
+
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.healthcheck import Healthcheck
 from clotho.sandbox.registry import BackendConfig
@@ -21,6 +23,8 @@ class ItemSandbox(FrozenModel):
     """Beside the run's."""
     variables: dict[str, str] = {}
     """Environment variables of commands. Whole values `${VAR}` and `${VAR:-default}` are the workers' own."""
+    readable: Annotated[tuple[str, ...] | None, WHERE_SET] = None
+    """The workers' variables that `variables` may take; None: any."""
     healthcheck: Healthcheck | None = None
     """A check that has to succeed in a new sandbox before the agent's first command."""
 
@@ -34,6 +38,9 @@ class ItemSandbox(FrozenModel):
         more = {
             "writable_roots": (*run.writable_roots, *self.writable_roots),
             "aliases": {**run.aliases, **self.aliases},
-            "variables": {**run.variables, **resolved(self.variables, "the sandbox's variables", variable)},
+            "variables": {
+                **run.variables,
+                **resolved(self.variables, "the sandbox's variables", variable, self.readable),
+            },
         }
         return SandboxSpec.model_validate({**dict(run), **asked, **more})

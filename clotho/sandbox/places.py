@@ -14,6 +14,14 @@ SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc"
 PATH = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
 
 
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """The paths that lie in no other: folders of their own. `/` is none: nothing is mounted over a whole system."""
+    own = tuple(path for path in dict.fromkeys(paths) if path != "/")
+    return tuple(
+        path for path in own if not any(f"{path}/".startswith(f"{other}/") for other in own if other != path)
+    )
+
+
 def check_places(roots: Iterable[str], aliases: Mapping[str, str]) -> None:
     """Raises ValueError for paths that can't be folders of their own, and for aliases of none."""
     roots = tuple(roots)

@@ -7,7 +7,8 @@ orphans. If no worker of the host does so for as long as a lease lasts, the sand
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Protocol
 
@@ -29,6 +30,17 @@ AT_ONCE = 32
 """Leases that are looked at side by side."""
 
 log = logging.getLogger("clotho")
+
+
+@contextmanager
+def going_on(what: str) -> Iterator[None]:
+    """Log whatever fails: one sandbox or one backend keeps no other from being looked after."""
+    try:
+        yield
+    except ClothoError as error:
+        log.warning("%s: %s", what, error)
+    except Exception:  # such as a container without a label that it should have
+        log.exception("%s", what)
 
 
 class OwnerState(StrEnum):
@@ -81,12 +93,10 @@ class SandboxReaper:
         async with asyncio.TaskGroup() as tasks:
             clearing: asyncio.Task[None] | None = None
             while True:
-                try:
+                with going_on("leases not looked at"):
                     orphans = await self._renew_open()
                     if clearing is None or clearing.done():
-                        clearing = tasks.create_task(self._clear_logged(orphans))
-                except ClothoError as error:  # such as an engine that this host's settings name wrongly
-                    log.warning("leases not looked at: %s", error)
+                        clearing = tasks.create_task(self._clear(orphans))
                 await asyncio.sleep(PERIOD_SECONDS)
 
     async def look(self) -> None:
@@ -104,12 +114,13 @@ class SandboxReaper:
         async def state_of_others(held: LeaseRecord) -> OwnerState | None:
             nonlocal answers
             async with places:
-                state = await self._state(*lease_of(held.lease)) if answers else None
-                answers = answers and state is not None
-                if state not in (None, OwnerState.OPEN):
-                    return state
-                await self._renew(held.lease)
-                return None
+                with going_on(f"lease {held.lease} not looked at"):
+                    state = await self._state(*lease_of(held.lease)) if answers else None
+                    answers = answers and state is not None
+                    if state not in (None, OwnerState.OPEN):
+                        return state
+                    await self._renew(held.lease)
+            return None
 
         leases = await self._backend.leases()
         async with asyncio.TaskGroup() as looks:
@@ -117,24 +128,18 @@ class SandboxReaper:
         looked_at = zip(leases, (each.result() for each in states), strict=True)
         return [(held, state) for held, state in looked_at if state is not None]
 
-    async def _clear_logged(self, orphans: Sequence[tuple[LeaseRecord, OwnerState]]) -> None:
-        try:
-            await self._clear(orphans)
-        except ClothoError as error:
-            log.warning("sandboxes not reaped: %s", error)
-
     async def _clear(self, orphans: Sequence[tuple[LeaseRecord, OwnerState]]) -> None:
         for held, state in orphans:
-            try:
+            with going_on(f"lease {held.lease} not looked after"):
                 await self._destroy_orphan(held, state)
-            except ClothoError as error:  # the others can be looked after all the same
-                log.warning("lease %s not looked after: %s", held.lease, error)
-        await self._backend.reap()
-        for other in await with_host(self._others):
-            try:
-                await other.reap()
-            except ClothoError as error:  # such as one whose folder is being removed
-                log.info("another store's sandboxes not reaped: %s", error)
+        with going_on("sandboxes not reaped"):
+            await self._backend.reap()
+        with going_on("other stores' sandboxes not reaped"):
+            for other in await with_host(self._others):
+                with going_on(
+                    "another store's sandboxes not reaped"
+                ):  # such as one whose folder is being removed
+                    await other.reap()
 
     async def _state(self, rollout: str, number: int) -> OwnerState | None:
         """The state of a lease's owner; None where it can't be known before the lease would end."""

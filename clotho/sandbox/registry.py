@@ -111,9 +111,10 @@ def chosen_backend(sandbox: str | None, image: str | None, before: AnyConfig) ->
         raise InvalidInput(f"sandboxes of {fields.get('kind')}: {said}") from error
 
 
-def open_backend(settings: SandboxSettings, folder: Path) -> "Backends":
+def open_backend(settings: SandboxSettings, folder: Path, *, worker_elsewhere: bool = False) -> "Backends":
     """The backend that this host's settings name, over `folder`, and containers where a run asks for them.
 
+    `worker_elsewhere`: it is served to a worker of another machine, whose settings tell how long leases are.
     Raises InvalidInput where the settings name none, or it can't be imported. No container engine is looked for
     before a sandbox asks for one.
     """
@@ -134,7 +135,8 @@ def open_backend(settings: SandboxSettings, folder: Path) -> "Backends":
     ]
     relayed = [RelayedBackend(folder / "relayed" / machine.kind, machine) for machine in machines]
     apptainer = ApptainerBackend(folder / "apptainer")
-    return Backends(_own_backend(settings, folder), containers, [apptainer, *relayed])
+    lease_seconds = None if worker_elsewhere else settings.lease_seconds
+    return Backends(_own_backend(settings, folder), containers, [apptainer, *relayed], lease_seconds)
 
 
 def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":

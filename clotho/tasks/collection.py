@@ -1,5 +1,6 @@
 """A set of tasks: those that can be rolled out, and those that can't, with why."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput
@@ -18,13 +19,22 @@ class Tasks:
     """One sentence for each folder that can't be rolled out."""
 
 
-def read_tasks(source: str, variable: Lookup) -> Tasks:
-    """The tasks of a folder, repository or registry; raises InvalidInput where there is none."""
+def network_notice(tasks: Iterable[Task]) -> str | None:
+    """What to say of tasks that name no network: Harbor gives them the internet. None where there are none."""
+    silent = sum(task.network is None for task in tasks)
+    if not silent:
+        return None
+    flag = """--set 'default_network="public"'"""
+    return f"{silent} tasks say nothing of a network, and have none: {flag} gives them one"
+
+
+def read_tasks(source: str, variable: Lookup, readable: tuple[str, ...] | None = None) -> Tasks:
+    """The tasks of a folder, repository or registry, as `read_task` reads them; raises InvalidInput for none."""
     tasks: dict[str, Task] = {}
     broken = []
     for folder in task_folders(source):
         try:
-            task = read_task(folder, variable)
+            task = read_task(folder, variable, readable)
             check_sandbox(task)
         except InvalidInput as error:
             broken.append(str(error))

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from clotho.errors import InvalidInput
 from clotho.tasks.task_file import SERVICE, Table, User
+from clotho.untrusted import Unreadable, load_yaml
+
+LARGEST = 256 << 10
+"""Bytes of a compose file."""
 
 
 class Build(Table):
@@ -55,9 +58,13 @@ class Compose(Table):
 
 def read_compose(path: Path) -> Service:
     """The one service; raises InvalidInput that names what isn't supported."""
+    with path.open("rb") as file:
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise InvalidInput(f"environment/{path.name} has more than {LARGEST >> 10} KiB")
     try:
-        compose = Compose.model_validate(yaml.safe_load(path.read_bytes()))
-    except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
+        compose = Compose.model_validate(load_yaml(content))
+    except (Unreadable, ValidationError) as error:
         raise InvalidInput(f"environment/{path.name}: {_reasons(error)}") from error
     others = [name for name in compose.services if name != SERVICE]
     if others:
@@ -69,7 +76,7 @@ def read_compose(path: Path) -> Service:
 
 def _reasons(error: Exception) -> str:
     if not isinstance(error, ValidationError):
-        return f"not YAML: {' '.join(str(error).split())}"
+        return f"not YAML: {error}"
     return "; ".join(
         f"{'.'.join(map(str, each['loc']))}: "
         + ("not supported" if each["type"] == "extra_forbidden" else each["msg"])

@@ -3,12 +3,13 @@
 import difflib
 import hashlib
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
+from posixpath import join, normpath
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,9 +19,11 @@ from clotho.tasks.compose import Service, read_compose
 from clotho.tasks.task_file import NetworkMode, TaskFile, known_keys
 from clotho.tasks.unsupported import unsupported
 from clotho.templates import Lookup, resolved
+from clotho.untrusted import Unreadable, load_toml
 
-CANARY = re.compile(r"\s*(?:<!--.*canary.*-->|#.*canary.*)\s*", re.IGNORECASE)
 DOWNLOADS = re.compile(r"^[^#\n]*\b(apt-get|apt|apk|pip3?|uvx?|curl|wget|npm|conda)\s+\S", re.MULTILINE)
+LARGEST_TEXT = 1 << 20
+"""Bytes of task.toml, and of instruction.md."""
 COPIED = ("tests", "solution", "environment")
 LARGEST_FILES = 64 << 20
 """Bytes of tests or of a solution, which are copied into each sandbox."""
@@ -46,6 +49,8 @@ class Task:
     """The one of docker-compose.yaml, if there is one."""
     sums: Mapping[str, str]
     """Mode and hash of each file, by path: no method gives another content."""
+    readable: tuple[str, ...] | None = None
+    """The workers' variables that its own may be made of; None: any."""
 
     @property
     def tests(self) -> TaskFiles:
@@ -83,7 +88,25 @@ class Task:
     @property
     def workdir(self) -> str | None:
         """None: the image's."""
-        return self.file.environment.workdir or (self.service.working_dir if self.service else None)
+        asked = self.file.environment.workdir or (self.service.working_dir if self.service else None)
+        return None if asked is None else asked.rstrip("/") or "/"
+
+    @property
+    def dockerfile_workdir(self) -> str | None:
+        """The working directory that the Dockerfile names at last; None where it doesn't, or by a variable."""
+        if self.image is not None:
+            return None
+        text = _text(self.path / "environment" / "Dockerfile").replace("\\\n", " ")
+        found: str | None = None
+        for line in text.splitlines():
+            instruction, _, argument = line.strip().partition(" ")
+            argument = argument.strip().strip("\"'")
+            if instruction.upper() == "FROM":
+                found = None
+            elif instruction.upper() == "WORKDIR":
+                known = argument.startswith("/") or found is not None
+                found = normpath(join(found or "/", argument)) if known and "$" not in argument else None
+        return found
 
     @property
     def user(self) -> str | None:
@@ -130,32 +153,32 @@ class Task:
         root = self.path / folder
         content = {str(path.relative_to(root)): path.read_bytes() for path in _walk(root, self.path)}
         runs = frozenset(name for name in content if _runs(root / name))
-        sums = {f"{folder}/{name}": _sum(each, name in runs) for name, each in content.items()}
+        sums = {f"{folder}/{name}": _sum(BytesIO(each), name in runs) for name, each in content.items()}
         if sums != {name: each for name, each in self.sums.items() if name.startswith(f"{folder}/")}:
             raise InvalidInput(f"{folder}/ of task {self.name} has changed since it was read")
         return TaskFiles(content, runs)
 
 
-def read_task(path: Path, variable: Lookup) -> Task:
+def read_task(path: Path, variable: Lookup, readable: tuple[str, ...] | None = None) -> Task:
     """The task in folder `path`; raises InvalidInput that names the folder and everything wrong with it.
 
-    `variable` looks up the environment variables that the task's own are made of.
+    `variable` looks up the environment variables that the task's own are made of, as far as they are `readable`.
     """
     try:
-        return _read(path, variable)
+        return _read(path, variable, readable)
     except InvalidInput as error:
         raise InvalidInput(f"task {path.name}: {error}") from error
 
 
-def _read(path: Path, variable: Lookup) -> Task:
+def _read(path: Path, variable: Lookup, readable: tuple[str, ...] | None) -> Task:
+    sums = _sums(path)  # first: from here on no link leads out of the task
     file = _task_file(path / "task.toml")
     if faults := [*unsupported(file), *_missing(path, file)]:
         raise InvalidInput("; ".join(faults))
-    sums = _sums(path)
     compose = path / "environment" / "docker-compose.yaml"
     service = read_compose(compose) if compose.is_file() else None
     name = file.task.name if file.task is not None else path.name
-    task = Task(path, name, file, instruction_of(_text(path / "instruction.md")), service, sums)
+    task = Task(path, name, file, instruction_of(_text(path / "instruction.md")), service, sums, readable)
     if not task.instruction.strip():
         raise InvalidInput("instruction.md says nothing")
     if task.image is None and not (path / "environment" / "Dockerfile").is_file():
@@ -166,7 +189,7 @@ def _read(path: Path, variable: Lookup) -> Task:
         ("verifier.environment.env", file.verifier.environment.env if file.verifier.environment else {}),
         ("solution.env", file.solution.env),
     ):
-        resolved(values, where, variable)
+        resolved(values, where, variable, readable)
     return task
 
 
@@ -174,7 +197,7 @@ def instruction_of(text: str) -> str:
     """The instruction without the canary lines that it begins with, and the blank lines after them."""
     lines = text.split("\n")
     start = 0
-    while start < len(lines) and CANARY.fullmatch(lines[start]):
+    while start < len(lines) and _is_canary(lines[start]):
         start += 1
     if start:
         while start < len(lines) and not lines[start].strip():
@@ -182,27 +205,56 @@ def instruction_of(text: str) -> str:
     return "\n".join(lines[start:])
 
 
+def _is_canary(line: str) -> bool:
+    text = line.strip().lower()
+    return "canary" in text and (text.startswith("#") or (text.startswith("<!--") and text.endswith("-->")))
+
+
 def _task_file(path: Path) -> TaskFile:
     try:
-        return TaskFile.model_validate(tomllib.loads(_text(path)))
-    except tomllib.TOMLDecodeError as error:
+        content = load_toml(_text(path))
+    except Unreadable as error:
         raise InvalidInput(f"task.toml isn't TOML: {error}") from error
+    try:
+        return TaskFile.model_validate(content)
     except ValidationError as error:
-        raise InvalidInput("; ".join(_fault(each) for each in error.errors())) from error
+        raise InvalidInput(
+            "; ".join(dict.fromkeys(_fault(each, content) for each in error.errors()))
+        ) from error
 
 
-def _fault(error: Mapping[str, Any]) -> str:
-    *path, last = error["loc"] or ("task.toml",)
-    name = ".".join(map(str, (*path, last)))
+def _fault(error: Mapping[str, Any], content: Any) -> str:
+    keys = _keys_of(error["loc"], content)
+    name = ".".join(map(str, keys or ("task.toml",)))
     if error["type"] != "extra_forbidden":
         return f"{name}: {error['msg'].removeprefix('Value error, ')}"
+    *path, last = keys
     near = difflib.get_close_matches(str(last), known_keys(tuple(path)), n=1)
     return f"{name}: unknown key" + (f"; did you mean {near[0]}?" if near else "")
 
 
+def _keys_of(location: tuple[str | int, ...], content: Any) -> list[str | int]:
+    """The keys of a fault as the file has them: without pydantic's names for alternatives of a type."""
+    keys: list[str | int] = []
+    for at, part in enumerate(location):
+        if part == "version" and isinstance(content, dict) and part not in content:
+            part = "schema_version"
+        in_table = isinstance(content, dict) and part in content
+        if in_table or (isinstance(content, list) and isinstance(part, int) and part < len(content)):
+            content = content[part]
+        elif not (isinstance(content, dict) and at == len(location) - 1):
+            continue  # else a key that is missing, which is named too
+        keys.append(part)
+    return keys
+
+
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TEXT + 1)
+        if len(content) > LARGEST_TEXT:
+            raise InvalidInput(f"{path.name} has more than {LARGEST_TEXT >> 20} MiB")
+        return content.decode()
     except FileNotFoundError as error:
         raise InvalidInput(f"there is no {path.name}") from error
     except (UnicodeDecodeError, OSError) as error:
@@ -242,12 +294,13 @@ def _sums(task: Path) -> dict[str, str]:
         sizes[name.parts[0]] += path.stat().st_size
         if name.parts[0] in COPIED and sizes[name.parts[0]] > LARGEST_FILES:
             raise InvalidInput(f"{name.parts[0]}/ has more than {LARGEST_FILES >> 20} MiB")
-        sums[str(name)] = _sum(path.read_bytes(), _runs(path))
+        with path.open("rb") as file:
+            sums[str(name)] = _sum(file, _runs(path))
     return sums
 
 
-def _sum(content: bytes, runs: bool) -> str:
-    return ("x" if runs else "-") + hashlib.sha256(content).hexdigest()
+def _sum(content: BufferedIOBase, runs: bool) -> str:
+    return ("x" if runs else "-") + hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _runs(path: Path) -> bool:

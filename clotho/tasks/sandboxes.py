@@ -1,42 +1,64 @@
 """The sandbox that a task asks for."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import ValidationError
 
 from clotho.errors import InvalidInput
 from clotho.frozen_model import field_errors
-from clotho.sandbox.containers.config import DockerConfig, require_apart
+from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.healthcheck import Healthcheck
 from clotho.sandbox.item import ItemSandbox
-from clotho.sandbox.places import WORKSPACE, check_places
+from clotho.sandbox.places import PATH, WORKSPACE, check_places
 from clotho.tasks import task_file
 from clotho.tasks.folder import Task
+from clotho.tasks.task_file import NetworkMode
 
 FOLDERS = ("/logs", "/solution", "/tests")
 """Folders that the agent, its solution and its verifier find in every sandbox."""
+EMPTIED = ("/tests", "/logs/verifier")
+"""Those of them that are emptied for the tests."""
 
 
-def container_sandbox(task: Task) -> ItemSandbox:
+@dataclass(frozen=True)
+class Choices:
+    """A run's choices for tasks that say nothing."""
+
+    network: Literal["none", "public"] = "none"
+    verify_in: Literal["image", "container"] = "image"
+
+    def network_of(self, asked: NetworkMode | None) -> Literal["none", "default"]:
+        public = self.network == "public" if asked is None else asked == "public"
+        return "default" if public else "none"
+
+
+USUAL = Choices()
+
+
+def container_sandbox(task: Task, choices: Choices = USUAL) -> ItemSandbox:
     """A container of the task's image, which is built from its Dockerfile where it names none."""
     container = task.file.environment
     config = DockerConfig(
         image=task.image,
         dockerfile=None if task.image else str((task.path / "environment" / "Dockerfile").resolve()),
         workdir=task.workdir,
+        image_places=True,
         user=task.user,
-        network="default" if task.network == "public" else "none",
+        network=choices.network_of(task.network),
+        verify_in=task.file.metadata.clotho.verify_in or choices.verify_in,
         cpus=container.cpus,
         gpus=container.gpus or 0,
     )
     return _asked(task).model_copy(update={"backend": config})
 
 
-def grading_sandbox(task: Task) -> ItemSandbox | None:
-    """A container for the tests that has nothing of the agent's; None where they run over the agent's files."""
+def grading_sandbox(task: Task, choices: Choices = USUAL) -> ItemSandbox:
+    """A container without anything of the agent's: that of a separate verifier, else another like the agent's."""
     verifier = task.file.verifier
     if not verifier.separate:
-        return None
+        return container_sandbox(task, choices)
     own, container = verifier.environment, verifier.environment or task.file.environment
     dockerfile = task.grading_dockerfile or (None if task.image else task.path / "environment" / "Dockerfile")
     image = task.grading_image or (None if task.grading_dockerfile else task.image)
@@ -44,22 +66,23 @@ def grading_sandbox(task: Task) -> ItemSandbox | None:
         image=image,
         dockerfile=None if image or dockerfile is None else str(dockerfile.resolve()),
         workdir=own.workdir if own and (own.workdir or task.bundles_tests) else task.workdir,
+        image_places=True,
         user=verifier.user,
-        network="default" if task.file.grading_network == "public" else "none",
+        network=choices.network_of(task.file.grading_network),
         cpus=container.cpus,
         gpus=container.gpus or 0,
     )
-    asked = _limits(container, task.variables if own is None else own.env)
+    asked = _limits(task, container, task.variables if own is None else own.env)
     return asked.model_copy(update={"backend": config})
 
 
-def local_grading_sandbox(task: Task) -> ItemSandbox | None:
+def local_grading_sandbox(task: Task) -> ItemSandbox:
     """A local sandbox in place of that container."""
     verifier = task.file.verifier
     if not verifier.separate:
-        return None
+        return local_sandbox(task)
     container = verifier.environment or task.file.environment
-    asked = _limits(container, task.variables if verifier.environment is None else container.env)
+    asked = _limits(task, container, task.variables if verifier.environment is None else container.env)
     return asked.model_copy(update={"aliases": _aliases(task)})
 
 
@@ -82,23 +105,26 @@ def check_sandbox(task: Task) -> None:
     try:
         container_sandbox(task)
         grading_sandbox(task)
-        require_apart(*FOLDERS, *filter(None, [task.workdir]))
     except ValidationError as error:
         raise InvalidInput(f"task {task.path.name}: {field_errors(error, 'its container')}") from error
-    except ValueError as error:
-        raise InvalidInput(f"task {task.path.name}: workdir: {error}") from error
+    workdir = task.workdir or task.dockerfile_workdir
+    if workdir is not None and any(f"{workdir}/".startswith(f"{folder}/") for folder in EMPTIED):
+        raise InvalidInput(f"task {task.path.name}: workdir: {workdir} is emptied before the tests run")
+    if workdir not in (None, "/") and PATH.fullmatch(workdir) is None:
+        raise InvalidInput(f"task {task.path.name}: workdir: {workdir!r} can't be a folder of a sandbox")
 
 
 def _asked(task: Task) -> ItemSandbox:
-    return _limits(task.file.environment, task.variables)
+    return _limits(task, task.file.environment, task.variables)
 
 
-def _limits(container: task_file.Container, variables: dict[str, str]) -> ItemSandbox:
+def _limits(task: Task, container: task_file.Container, variables: dict[str, str]) -> ItemSandbox:
     return ItemSandbox(
         memory_mb=container.memory_limit_mb,
         disk_mb=container.storage_limit_mb,
         writable_roots=FOLDERS,
         variables=variables,
+        readable=task.readable,
         healthcheck=_healthcheck(container.healthcheck),
     )
 

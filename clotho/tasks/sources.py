@@ -24,6 +24,8 @@ REGISTRY = re.compile(r"(?P<file>.+\.json)#(?P<name>[^@]+)(?:@(?P<version>.+))?"
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SECONDS = 1_800
 SAID = 500
+LARGEST_REGISTRY = 64 << 20
+"""Bytes of a registry file."""
 MARKS = ("task.toml", "instruction.md", "tests", "environment")
 """Files of which a folder that means to be a task has at least one."""
 
@@ -66,7 +68,10 @@ def task_folders(source: str) -> list[Path]:
     """
     if (repository := REPOSITORY.fullmatch(source)) is not None:
         checkout = _checkout(repository["url"], repository["commit"])
-        return _folders(_inside(checkout, repository["folder"] or "."), source)
+        found = _folders(_inside(checkout, repository["folder"] or "."), source)
+        for task in found:  # a link among them may lead anywhere on this host
+            _inside(checkout, str(task))
+        return found
     if (registry := REGISTRY.fullmatch(source)) is not None:
         return _of_registry(Path(registry["file"]), registry["name"], registry["version"])
     return _folders(Path(source), source)
@@ -87,7 +92,11 @@ def _folders(path: Path, source: str) -> list[Path]:
 
 def _of_registry(file: Path, name: str, version: str | None) -> list[Path]:
     try:
-        sets = SETS.validate_json(file.read_bytes())
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_REGISTRY + 1)
+        if len(content) > LARGEST_REGISTRY:
+            raise InvalidInput(f"registry {file} has more than {LARGEST_REGISTRY >> 20} MiB")
+        sets = SETS.validate_json(content)
     except OSError as error:
         raise InvalidInput(f"registry {file}: {error.strerror}") from error
     except ValidationError as error:
@@ -103,14 +112,14 @@ def _of_registry(file: Path, name: str, version: str | None) -> list[Path]:
 
 def _registered(task: RegistryTask, file: Path) -> Path:
     if task.git_url is None:
-        return file.parent / task.path
+        return _inside(file.parent, task.path, f"the folder of registry {file.name}")
     return _inside(_checkout(task.git_url, task.git_commit_id or ""), task.path)
 
 
-def _inside(checkout: Path, path: str) -> Path:
-    folder = (checkout / path).resolve()
-    if not folder.is_relative_to(checkout.resolve()):
-        raise InvalidInput(f"{path} leads out of its repository")
+def _inside(root: Path, path: str, named: str = "its repository") -> Path:
+    folder = (root / path).resolve()
+    if not folder.is_relative_to(root.resolve()):
+        raise InvalidInput(f"{path} leads out of {named}")
     return folder
 
 

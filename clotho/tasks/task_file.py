@@ -5,7 +5,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 SERVICE = "main"
 """The service of a compose file in which the agent works."""
@@ -28,6 +36,15 @@ def _size_mb(value: Any) -> Any:
     if not isinstance(value, str) or (found := SIZE.fullmatch(value.strip())) is None:
         raise ValueError('give a number with K, M or G as text, such as "2G"')
     return math.ceil(float(found[1]) * MIB[found[2].lower()])
+
+
+def _none_of_zero(value: Any) -> Any:
+    """Engines take a bound of 0 as none."""
+    return None if value == 0 and not isinstance(value, bool) else value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
 
 
 def _user(value: Any) -> Any:
@@ -55,6 +72,11 @@ def _relative(value: str) -> str:
 Seconds = Annotated[float, AfterValidator(_seconds)]
 Size = Annotated[int, BeforeValidator(_size_mb)]
 User = Annotated[str, BeforeValidator(_user)]
+Cpus = Annotated[
+    Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)] | None,
+    BeforeValidator(_none_of_zero),
+]
+Megabytes = Annotated[Annotated[int, Field(gt=0)] | None, BeforeValidator(_none_of_zero)]
 ArtifactPath = Annotated[str, AfterValidator(_path)]
 NetworkMode = Literal["public", "no-network", "allowlist"]
 
@@ -125,13 +147,13 @@ class Container(Network):
 
     build_timeout_sec: Seconds = 600.0
     docker_image: str | None = None
-    os: Literal["linux", "windows"] = "linux"
+    os: Annotated[Literal["linux", "windows"], BeforeValidator(_lower)] = "linux"
     workdir: str | None = Field(default=None, pattern="^/")
     env: dict[str, str] = {}
     skills_dir: str | None = None
-    cpus: Annotated[float, BeforeValidator(_number)] | None = Field(default=None, gt=0, allow_inf_nan=False)
-    memory_mb: int | None = Field(default=None, gt=0)
-    storage_mb: int | None = Field(default=None, gt=0)
+    cpus: Cpus = None
+    memory_mb: Megabytes = None
+    storage_mb: Megabytes = None
     memory: Size | None = None
     storage: Size | None = None
     gpus: int | None = Field(default=None, ge=0)
@@ -144,8 +166,9 @@ class Container(Network):
     @model_validator(mode="after")
     def _one_size(self) -> "Container":
         for new, old in (("memory_mb", "memory"), ("storage_mb", "storage")):
-            if getattr(self, new) is not None and getattr(self, old) is not None:
-                raise ValueError(f"give {new} or {old}")
+            one, other = getattr(self, new), getattr(self, old)
+            if None not in (one, other) and one != other:
+                raise ValueError(f"{new} and {old} are {one} and {other} MiB: give one of them")
         return self
 
     @property
@@ -194,6 +217,20 @@ class Solution(Table):
     env: dict[str, str] = {}
 
 
+class Settings(Table):
+    """[metadata.clotho]: what a task says to Clotho alone; other readers take it for a note."""
+
+    verify_in: Literal["image", "container"] | None = None
+    reward_range: tuple[float, float] = (0.0, 1.0)
+
+    @field_validator("reward_range")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not (math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]):
+            raise ValueError("give the lowest and the highest reward")
+        return value
+
+
 class Step(Table):
     name: str
     agent: Agent = Agent()
@@ -203,12 +240,20 @@ class Step(Table):
     artifacts: tuple[ArtifactPath | Artifact, ...] = ()
 
 
+class Metadata(BaseModel):
+    """[metadata], which is anybody's but for one table."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    clotho: Settings = Settings()
+
+
 class TaskFile(Table):
     """A whole task.toml; an empty one is fine."""
 
-    schema_version: str = Field(default="1.4", alias="version", pattern=r"^1\.\d+$")
+    schema_version: str = Field(default="1.4", alias="version", pattern=r"^\d+\.\d+$")
     task: Package | None = None
-    metadata: dict[str, Any] = {}
+    metadata: Metadata = Field(default_factory=lambda: Metadata())
     source: str | None = None
     artifacts: tuple[ArtifactPath | Artifact, ...] = ()
     multi_step_reward_strategy: Literal["mean", "final"] | None = None
@@ -247,9 +292,9 @@ def known_keys(path: tuple[str | int, ...]) -> Mapping[str, object]:
     return fields
 
 
-def _table_of(annotation: Any) -> type[Table] | None:
+def _table_of(annotation: Any) -> type[BaseModel] | None:
     """The table that a field holds, or holds a list of."""
-    if isinstance(annotation, type) and issubclass(annotation, Table):
+    if isinstance(annotation, type) and issubclass(annotation, Table | Metadata):
         return annotation
     inner = (_table_of(each) for each in getattr(annotation, "__args__", ()))
     return next((table for table in inner if table is not None), None)

@@ -20,7 +20,8 @@ def unsupported(task: TaskFile) -> Iterator[str]:
             yield from _of_container(task.verifier.environment, "verifier.environment")
     else:
         if task.grading_network != task.agent_network:
-            yield "verifier.network_mode: it must be the agent's, unless the verifier is separate"
+            named = "verifier" if task.verifier.network_mode is not None else "agent"
+            yield f"{named}.network_mode: agent and tests have one network, unless the verifier is separate"
         if task.verifier.user not in (None, task.agent.user):
             yield "verifier.user: it must be agent.user, since a sandbox has one user"
     for name, phase in (("agent", task.agent), ("verifier", task.verifier)):
@@ -34,13 +35,13 @@ def unsupported(task: TaskFile) -> Iterator[str]:
 def _of_container(container: Container, table: str) -> Iterator[str]:
     if container.os != "linux":
         yield f"{table}.os: {container.os} containers aren't supported"
-    if container.gpu_types is not None:
+    if container.gpu_types:
         yield f"{table}.gpu_types: kinds of GPU can't be chosen"
     if container.tpu is not None:
         yield f"{table}.tpu: there are no TPUs"
     if container.mcp_servers:
         yield f"{table}.mcp_servers: agents have no MCP client"
-    if container.skills_dir is not None:
+    if container.skills_dir:
         yield f"{table}.skills_dir: agents have no skills"
     if container.network == "allowlist":
         yield f"{table}.network_mode: hosts can't be chosen"

@@ -1,6 +1,8 @@
 """Search attributes of a namespace, registered before workflows run in it."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
@@ -9,6 +11,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import InvalidInput
 from clotho.temporal.search_attributes import SEARCH_ATTRIBUTES
+
+UNMAPPED = "no mapping defined for search attribute"
+"""A part of the refusal of a server that hasn't heard yet of the attributes that another one registered."""
+MAPPED_SECONDS = 30.0
+LOOK_SECONDS = 0.25
+
+T = TypeVar("T")
 
 
 async def missing_search_attributes(client: Client) -> dict[str, str]:
@@ -59,3 +68,18 @@ async def ensure_search_attributes(client: Client) -> None:
             f"namespace {client.namespace} lacks search attributes and this client may not add them "
             f"({error.message}); run: {creation_command(missing)}"
         ) from error
+
+
+async def until_mapped(start: Callable[[], Awaitable[T]]) -> T:
+    """Start a workflow with search attributes, and again for 30 s where they have only just been registered.
+
+    The servers of a cluster read the attributes of a namespace from time to time.
+    """
+    deadline = asyncio.get_running_loop().time() + MAPPED_SECONDS
+    while True:
+        try:
+            return await start()
+        except RPCError as error:
+            if UNMAPPED not in error.message or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(LOOK_SECONDS)

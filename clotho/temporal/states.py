@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -11,10 +12,23 @@ from clotho.errors import Unavailable
 from clotho.sandbox.backend import Labels
 from clotho.sandbox.reaper import OwnerState
 
+UNTOLD = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
+"""Answers of servers that tell their clients no id of the cluster."""
 
-def namespace_labels(client: Client, store: str) -> Labels:
-    """Labels of sandboxes whose rollouts run in the client's namespace, without the rollout's name."""
-    cluster = client.service_client.config.target_host
+
+async def namespace_labels(client: Client, store: str) -> Labels:
+    """Labels of sandboxes whose rollouts run in the client's namespace, without the rollout's name.
+
+    The cluster goes by its own id, since processes reach it under several addresses. Raises Unavailable.
+    """
+    try:
+        told = await client.workflow_service.get_cluster_info(GetClusterInfoRequest())
+        cluster = told.cluster_id
+    except RPCError as error:
+        if error.status not in UNTOLD:
+            raise Unavailable(f"Temporal doesn't tell its cluster's id: {error.message}") from error
+        cluster = ""
+    cluster = cluster or client.service_client.config.target_host
     return Labels(store=store, cluster=cluster, namespace=client.namespace, rollout="")
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from jsonschema import Draft202012Validator, TypeChecker
@@ -12,6 +13,7 @@ from jsonschema.validators import extend
 
 from clotho.errors import InvalidInput, truncate_middle
 from clotho.tools.tool import Arguments
+from clotho.untrusted import Unreadable, load_json
 
 Schema = Mapping[str, Any]
 
@@ -20,11 +22,19 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 BOOLEANS = {"true": True, "false": False}
 MAX_MESSAGE_CHARS = 300
 """Characters of a message that quotes the arguments."""
+MAX_CHARS = 2_000_000
+"""Characters of one call's arguments."""
+MAX_VALUES = 10_000
+"""Values in them, those of JSON within JSON included: checking one takes up to ten microseconds."""
+MAX_VIOLATIONS = 100
+"""Violations among which the most telling one is looked for."""
 
 
 def parsed_arguments(text: str) -> Arguments:
     """The arguments that `text` holds; none at all mean no arguments. Raises ValueError for anything else."""
-    arguments = json.loads(text or "{}", parse_constant=_no_constant)
+    if len(text) > MAX_CHARS:
+        raise ValueError(f"it has more than {MAX_CHARS:,} characters")
+    arguments = load_json(text or "{}", MAX_VALUES)
     if not isinstance(arguments, dict):
         raise ValueError(f"expected an object, not {type(arguments).__name__}")
     require_text(arguments)
@@ -36,19 +46,54 @@ def require_text(value: Any) -> None:
     json.dumps(value, ensure_ascii=False).encode()
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
 def coerce(value: Any, schema: Schema) -> Any:
     """`value` in the type that `schema` asks for where its meaning is plain, else unchanged."""
+    return _Coercion().coerce(value, schema)
+
+
+class _Coercion:
+    """Coercion of one call's arguments, which reads so many values of JSON within JSON in all."""
+
+    def __init__(self) -> None:
+        self._values_left = MAX_VALUES
+
+    def coerce(self, value: Any, schema: Schema) -> Any:
+        match schema.get("type"), value:
+            case "object", str() | dict():
+                return self._object(self._parsed(value, dict), schema)
+            case "array", _:
+                items = self._parsed(value, list)
+                items = items if isinstance(items, list) else [items]
+                return [self.coerce(item, schema.get("items", {})) for item in items]
+        return _coerce_scalar(value, schema)
+
+    def _object(self, value: Any, schema: Schema) -> Any:
+        """Null means absent for whatever isn't text, spelled as null or as "null"."""
+        if not isinstance(value, dict):
+            return value
+        known = schema.get("properties", {})
+        return {
+            name: self.coerce(item, known.get(name, {}))
+            for name, item in value.items()
+            if not (
+                item is None or (item == "null" and known.get(name, {}).get("type", "string") != "string")
+            )
+        }
+
+    def _parsed(self, value: Any, kind: type) -> Any:
+        """The object or array that a JSON string stands for, or `value`."""
+        if not isinstance(value, str):
+            return value
+        try:
+            parsed = load_json(value, self._values_left)
+        except Unreadable:
+            return value
+        self._values_left -= value.count(",") + value.count("[") + value.count("{")
+        return parsed if isinstance(parsed, kind) else value
+
+
+def _coerce_scalar(value: Any, schema: Schema) -> Any:
     match schema.get("type"), value:
-        case "object", str() | dict():
-            return _coerce_object(_parsed(value, dict), schema)
-        case "array", _:
-            items = _parsed(value, list)
-            items = items if isinstance(items, list) else [items]
-            return [coerce(item, schema.get("items", {})) for item in items]
         case "integer", str() if INTEGER.fullmatch(value.strip()) and len(value) < 20:
             return int(value.strip().partition(".")[0])
         case "integer", float() if value.is_integer():
@@ -60,29 +105,6 @@ def coerce(value: Any, schema: Schema) -> Any:
         case "string", int() | float() if not isinstance(value, bool):
             return str(value)
     return value
-
-
-def _parsed(value: Any, kind: type) -> Any:
-    """The object or array that a JSON string stands for, or `value`."""
-    if not isinstance(value, str):
-        return value
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-    return parsed if isinstance(parsed, kind) else value
-
-
-def _coerce_object(value: Any, schema: Schema) -> Any:
-    """Null means absent for whatever isn't text, spelled as null or as "null"."""
-    if not isinstance(value, dict):
-        return value
-    known = schema.get("properties", {})
-    return {
-        name: coerce(item, known.get(name, {}))
-        for name, item in value.items()
-        if not (item is None or (item == "null" and known.get(name, {}).get("type", "string") != "string"))
-    }
 
 
 def _is_finite_number(checker: TypeChecker, value: Any) -> bool:
@@ -106,7 +128,7 @@ def check_schema(name: str, schema: Schema) -> None:
 
 def violation(value: Any, schema: Schema) -> str | None:
     """The most telling way in which `value` breaks `schema`, in words for the model, or None."""
-    error = best_match(_Validator(schema).iter_errors(value))
+    error = best_match(islice(_Validator(schema).iter_errors(value), MAX_VIOLATIONS))
     return None if error is None else _described(error)
 
 

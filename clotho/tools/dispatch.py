@@ -1,6 +1,5 @@
 """Dispatch of one tool call: every mistake of the model becomes a result that it can read."""
 
-import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -19,6 +18,7 @@ from clotho.tools.registry import Registry
 from clotho.tools.results import problem, refusal
 from clotho.tools.secrecy import Redactors
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+from clotho.untrusted import Unreadable, in_thread_if_long, load_json
 
 MAX_ARGUMENTS_CHARS = 150
 MAX_ERROR_CHARS = 300
@@ -92,14 +92,14 @@ class Dispatcher:
         if tool is None and name in offered:
             raise HostUnavailable(f"the tool {displayable(name)} of this run isn't installed on this host")
         if tool is None:
-            return self._dispatched(name, arguments, refusal(unknown_tool(name, offered)), context)
-        accepted = accepted_arguments(tool, arguments)
+            return await self._dispatched(name, arguments, refusal(unknown_tool(name, offered)), context)
+        accepted = await in_thread_if_long(len(arguments), accepted_arguments, tool, arguments)
         if isinstance(accepted, ToolOutcome):
-            return self._dispatched(name, arguments, accepted, context)
+            return await self._dispatched(name, arguments, accepted, context)
         context = self._completed(context, offered)
         outcome = await _outcome(tool.run(accepted, context))
         done = replace(
-            self._dispatched(name, arguments, outcome, context), changes=_may_change(tool, accepted)
+            await self._dispatched(name, arguments, outcome, context), changes=_may_change(tool, accepted)
         )
         if result_budget.exceeds(done.content, tool, context.settings, turn_chars):
             return await _spilled(done, tool, context)
@@ -120,8 +120,10 @@ class Dispatcher:
         result went into a file.
         """
         tool = self.registry.get(name)
-        accepted = None if tool is None else accepted_arguments(tool, arguments)
-        if tool is None or accepted is None or isinstance(accepted, ToolOutcome):
+        if tool is None:
+            return None
+        accepted = await in_thread_if_long(len(arguments), accepted_arguments, tool, arguments)
+        if isinstance(accepted, ToolOutcome):
             return None
         context = self._completed(context, offered)
         work = (
@@ -132,7 +134,7 @@ class Dispatcher:
         outcome = await _outcome(work)
         if outcome is None:
             return None
-        done = self._dispatched(name, arguments, outcome, context)
+        done = await self._dispatched(name, arguments, outcome, context)
         return await _spilled(done, tool, context) if spilled else done
 
     def _completed(self, context: CallContext, offered: Collection[str]) -> CallContext:
@@ -144,9 +146,13 @@ class Dispatcher:
             scope=self.scope,
         )
 
-    def _dispatched(
+    async def _dispatched(
         self, name: str, arguments: str, outcome: ToolOutcome, context: CallContext
     ) -> Dispatched:
+        length = len(arguments) + len(outcome.content)
+        return await in_thread_if_long(length, self._redacted, name, arguments, outcome, context)
+
+    def _redacted(self, name: str, arguments: str, outcome: ToolOutcome, context: CallContext) -> Dispatched:
         redact = self._redactors.of(context.settings.secrets)
         content = redact(outcome.content)
         result = _fields(content)
@@ -232,8 +238,8 @@ def _fields(content: str) -> dict[str, JsonValue]:
     if '"exit_code"' not in content and '"error"' not in content:
         return {}
     try:
-        result = json.loads(content)
-    except ValueError:
+        result = load_json(content)
+    except Unreadable:
         return {}
     return result if isinstance(result, dict) else {}
 

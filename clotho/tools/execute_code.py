@@ -3,7 +3,8 @@
 The code is a job, which outlives the worker. Its calls of tools are numbered, and each is journalled under its
 number before it is answered: an attempt that follows a worker's death goes on with the calls that aren't.
 
-The code's time is counted by the attempt that serves it: while no worker is there to answer, none passes.
+The code's time is counted by the attempt that serves it: while no worker is there to answer, none passes. Its calls
+share that time: none goes on after it, and none is made after the code's end.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from clotho.tools.output import plain, shown_output, truncated
 from clotho.tools.results import RAN_OUT, refusal, text
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+from clotho.untrusted import Unreadable, in_thread_if_long, load_json
 
 SECONDS = 300.0
 MOST_CALLS = 50
@@ -40,6 +42,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.1
 """Seconds between two looks for a request of the code's."""
 LONGEST_LOOK = 2.0
 """Seconds that count of one look without a request: a worker that stood still for longer wasn't there."""
+LEAST_SECONDS = 0.1
+"""Seconds that a call is given at least, so that it is made at all."""
+CLOSING_SECONDS = 5.0
+"""Seconds after the code's time in which a call of its may come to an end by itself, before it is broken off."""
+
+
+class _NotMade(Exception):
+    """A call has no outcome: dead code asked for it, or the code's time was over first."""
 
 
 class ExecuteCode(Tool):
@@ -123,7 +133,7 @@ class Execution:
                 return status
             if passed >= seconds:
                 await sandbox.kill(self._job.key)
-            elif await self._answer_next():
+            elif await self._answer_within(seconds - passed):
                 pause = FIRST_PAUSE
                 passed += time.monotonic() - began
             else:
@@ -131,16 +141,30 @@ class Execution:
                 passed += min(time.monotonic() - began, LONGEST_LOOK)
 
     async def _find_answered(self) -> None:
-        """Find the calls that an earlier attempt answered; what dead code asked for besides isn't made."""
+        """Find the calls that an earlier attempt answered; what dead code asked for besides isn't made.
+
+        The code may have written anything in place of answers: the journal tells what was made.
+        """
         while (await self._context.sandbox.read_file(self._answer(self.calls), 0)).error in (
             None,
             "too_large",
         ):
-            if not await self._answer_next():
+            try:
+                if not await self._answer_next(None):
+                    return
+            except _NotMade:
+                self.calls -= 1
                 return
 
-    async def _answer_next(self) -> bool:
-        """Make the next call, if the code has asked for it."""
+    async def _answer_within(self, seconds: float) -> bool:
+        """Make the next call, if the code has asked for it; once `seconds` are over, it isn't waited for."""
+        try:
+            return await self._answer_next(max(LEAST_SECONDS, seconds))
+        except _NotMade:
+            return True
+
+    async def _answer_next(self, seconds: float | None) -> bool:
+        """Make the next call, if the code has asked for it; None: only look up its outcome, or raise _NotMade."""
         if self.calls == MOST_CALLS:
             return False
         sandbox, number = self._context.sandbox, self.calls
@@ -148,7 +172,7 @@ class Execution:
         if asked.error is not None and asked.error != "too_large":
             return False
         self.calls += 1
-        outcome = await self._outcome(number, asked)
+        outcome = await self._outcome(number, asked, seconds)
         self.state |= outcome.state
         content = outcome.content.encode(errors="replace")
         with suppress(FileRefused):  # the code has put something else there, and waits in vain
@@ -159,22 +183,33 @@ class Execution:
     def _answer(self, number: int) -> str:
         return f"{self._folder}/{number}.answer"
 
-    async def _outcome(self, number: int, asked: FileContent) -> ToolOutcome:
+    async def _outcome(self, number: int, asked: FileContent, seconds: float | None) -> ToolOutcome:
         context = self._context
         assert context.dispatcher is not None
         dispatcher = context.dispatcher
-        name, arguments = _request(asked)
+        name, arguments = await in_thread_if_long(len(asked.content), _request, asked)
         inner = replace(
             context,
             call=(*context.call, "inner", number),
             tool_call_id=f"{context.tool_call_id}-{number}",
             state={**context.state, **self.state},
+            seconds_left=seconds,
             claim=lambda: is_first(context.once, f"{number:02}-claim"),
             once=lambda part, work: context.once(f"{number:02}-{part}", work),
         )
 
         async def made() -> ToolOutcome:
-            done = await dispatcher.run(name, arguments, self._callable, inner)
+            if seconds is None:
+                raise _NotMade
+            # In here, where it ends the call: the journal goes on with one that is no longer waited for.
+            deadline = asyncio.timeout(seconds + CLOSING_SECONDS)
+            try:
+                async with deadline:
+                    done = await dispatcher.run(name, arguments, self._callable, inner)
+            except TimeoutError:
+                if not deadline.expired():
+                    raise
+                raise _NotMade from None
             return ToolOutcome(content=done.content, state=done.state)
 
         tool = dispatcher.registry.get(name)
@@ -190,9 +225,9 @@ class Execution:
 def _request(asked: FileContent) -> tuple[str, str]:
     """The tool and its arguments as JSON text; whatever the file holds, the dispatcher has an answer for it."""
     try:
-        request = json.loads(asked.content)
-        return str(request["tool"]), json.dumps(request["arguments"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        request = load_json(asked.content)
+        return str(request["tool"]), json.dumps(request["arguments"], ensure_ascii=False)
+    except (Unreadable, KeyError, TypeError):
         return "", "{}"
 
 

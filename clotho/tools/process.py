@@ -100,9 +100,10 @@ async def _wait(session: SessionInfo, arguments: Arguments, context: CallContext
 
 
 async def _kill(session: SessionInfo, context: CallContext) -> ToolOutcome:
+    if session.status.state is not JobState.LOST:
+        await context.sandbox.kill(session.key)  # also what a process that has exited has left running
     if session.status.state not in (JobState.RUNNING, JobState.KILLED):
         return answer(status="already_exited", exit_code=_exit_code(session.status))
-    await context.sandbox.kill(session.key)
     return answer(status="killed", session_id=session.session, exit_code=KILLED_EXIT)
 
 

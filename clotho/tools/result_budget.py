@@ -16,6 +16,7 @@ import re
 
 from clotho.errors import FileRefused
 from clotho.tools.tool import CallContext, Tool, ToolSettings
+from clotho.untrusted import Unreadable, in_thread_if_long, load_json
 
 SPILL_DIRECTORY = "/tmp/clotho-results"
 UNSAFE_IN_NAME = re.compile(r"[^A-Za-z0-9_-]+")
@@ -37,7 +38,7 @@ async def spill(content: str, tool: Tool, context: CallContext) -> str:
 
     Without a sandbox, or room in it, the result is cut to its preview.
     """
-    text = unfolded(content)
+    text = await in_thread_if_long(len(content), unfolded, content)
     path = await _kept(text, context) if tool.sandboxed else None
     return block(text, path, context.settings.preview_chars)
 
@@ -45,8 +46,8 @@ async def spill(content: str, tool: Tool, context: CallContext) -> str:
 def unfolded(content: str) -> str:
     """A JSON object with its texts as lines, which read_file can show part by part; anything else as it is."""
     try:
-        fields = json.loads(content)
-    except ValueError:
+        fields = load_json(content)
+    except Unreadable:
         return content
     if not isinstance(fields, dict):
         return content

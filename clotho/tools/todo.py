@@ -8,6 +8,8 @@ from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
 STATUSES = ("pending", "in_progress", "completed", "cancelled")
 SLOT = "todo"
+MOST_CHARS = 100_000
+"""Characters of the whole list: each change is journalled with all of it."""
 
 TodoItem = dict[str, Any]
 
@@ -48,7 +50,11 @@ class Todo(Tool):
         todos = written(current if arguments.get("merge", False) else [], arguments["todos"])
         if bare := next((todo["id"] for todo in todos if not todo["content"]), None):
             return problem(f"task '{bare}' is new and needs content")
-        return ToolOutcome(content=shown(todos), state={SLOT: list(todos)})
+        if len(list_ := shown(todos)) > MOST_CHARS:
+            return problem(
+                f"the list would have {len(list_):,} characters, over the maximum of {MOST_CHARS:,}"
+            )
+        return ToolOutcome(content=list_, state={SLOT: list(todos)})
 
 
 def written(current: list[TodoItem], changes: list[TodoItem]) -> list[TodoItem]:

@@ -15,8 +15,8 @@ from typing import Any
 import verifiers.v1 as vf
 from pydantic import Field
 from verifiers.v1.configs.agent import resolve_agent
-from verifiers.v1.configs.client import resolve_api_key
 
+from clotho.config import variable
 from clotho.errors import ClothoError, InvalidInput
 from clotho.identifiers.hashed import job_key
 from clotho.models.backend import Inference
@@ -55,7 +55,7 @@ class ClothoEnvConfig(vf.EnvConfig):  # type: ignore[misc]
     api: vf.BaseClientConfig = vf.BaseClientConfig(
         base_url="http://127.0.0.1:8010", api_key_var="ROLLOUT_TOKEN"
     )
-    """The rollout API, and the environment variable of its token."""
+    """The rollout API, and the environment variable of its token, or that of its file here."""
     run: str
     """Name of the run in Clotho; a part is added for the model and its sampling."""
     order: dict[str, Any]
@@ -78,7 +78,9 @@ class ClothoEnv(vf.Env[ClothoEnvConfig]):  # type: ignore[misc]
     async def serving(self) -> AsyncIterator[None]:
         """Hold the connection to Clotho. No harness runs here: nothing is to be intercepted."""
         api = self.config.api
-        self._client = AsyncRolloutClient(api.base_url, resolve_api_key(api))
+        # A variable that nobody named is verifiers' own, of another service's key.
+        named = "api_key_var" in api.model_fields_set
+        self._client = AsyncRolloutClient(api.base_url, variable(api.api_key_var) if named else None)
         try:
             yield
         finally:

@@ -21,6 +21,7 @@ from clotho.identifiers.group_keys import scored_key, tools_key
 from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
 from clotho.journal.store import Store
+from clotho.listeners.access import PageAccess
 from clotho.rollouts.branches import branches_of
 from clotho.rollouts.group import GroupEntry, ToolManifest
 from clotho.rollouts.rollout import Prompt
@@ -38,7 +39,7 @@ from clotho.viewer.raw import raw_entry
 from clotho.viewer.rendering import FOLDER, Pages
 from clotho.viewer.rollout import attempt_failures, open_rollouts, read_rollout
 from clotho.viewer.rows import group_row
-from clotho.viewer.run_comparison import compared_runs, paired
+from clotho.viewer.run_comparison import compared_items, compared_runs
 from clotho.viewer.run_index import RunIndexes
 from clotho.viewer.search import search
 from clotho.viewer.timeline import timeline
@@ -58,6 +59,8 @@ class Viewed:
     cache: Path
     bundled: dict[str, Path]
     """Tokenizers that come with Clotho, by name."""
+    access: PageAccess
+    """Who may see it."""
     operating: bool = False
     """Whether its pages offer operations on runs."""
 
@@ -78,6 +81,7 @@ class Viewer:
             run_link=self._workflows.run_link,
             operating=viewed.operating,
         )
+        self._access = viewed.access
         operating = Operating(self._journal, self._workflows, self._pages)
         self._operations = operating.routes() if viewed.operating else []
 
@@ -96,7 +100,7 @@ class Viewer:
                 *self._operations,
                 Mount("/static", StaticFiles(directory=FOLDER / "static")),
             ],
-            middleware=[Middleware(Guard)],
+            middleware=[Middleware(Guard, access=self._access)],
             exception_handlers={ClothoError: self.refuse, HTTPException: self.refuse},
             lifespan=self._lifespan,
         )
@@ -209,7 +213,7 @@ class Viewer:
             a=a,
             b=b,
             rows=compared_runs(a.sums, b.sums),
-            paired=await asyncio.to_thread(paired, a.index.in_order, b.index.in_order),
+            items=await asyncio.to_thread(compared_items, a.index.in_order, b.index.in_order),
         )
 
     async def search(self, request: Request) -> Response:

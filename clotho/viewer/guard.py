@@ -1,13 +1,19 @@
 """What every answer of the viewer has, and what every request is checked for."""
 
 import secrets
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HOSTS = ("127.0.0.1", "localhost", "::1")
+from clotho.listeners.access import PageAccess
+from clotho.listeners.refused import Refused
+
+TOKEN = "token"
+"""The parameter of an address that has the token."""
+UNKNOWN = "This browser hasn't shown the token: open the address that `clotho view` printed."
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -32,13 +38,11 @@ HEADERS = {
 
 
 class Guard:
-    """Refuses names that aren't this machine's, so that no other site can read here by DNS rebinding.
+    """Lets requests through that `access` allows; the token in an address becomes a cookie of the browser."""
 
-    Requests that change something come from the viewer's own pages.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, access: PageAccess) -> None:
         self._app = app
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,22 +53,28 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        if (refusal := refused(scope["method"], Headers(scope=scope))) is not None:
-            return await PlainTextResponse(refusal, 403)(scope, receive, send_guarded)
+        if (entered := self._entered(Request(scope))) is not None:
+            return await entered(scope, receive, send_guarded)
+        try:
+            self._access.check_page(scope["method"], Headers(scope=scope))
+        except Refused as refused:
+            detail = UNKNOWN if refused.status == 401 else str(refused.detail)
+            answer = PlainTextResponse(detail, refused.status, refused.headers)
+            return await answer(scope, receive, send_guarded)
         await self._app(scope, receive, send_guarded)
 
-
-def refused(method: str, headers: Headers) -> str | None:
-    """Why a request is refused; None if it isn't."""
-    host = headers.get("host", "")
-    if _name(host) not in HOSTS:
-        return "this server answers to 127.0.0.1 and localhost only"
-    if method in ("GET", "HEAD"):
-        return None
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    if origin is None or urlsplit(origin).netloc.lower() != host.lower() or site not in (None, "same-origin"):
-        return "only the viewer's own pages may do this"
-    return None
+    def _entered(self, request: Request) -> Response | None:
+        """The answer to an address with the right token, which leads to the same page without it."""
+        given = request.query_params.get(TOKEN)
+        if self._access.token is None or given is None or not self._access.is_token(given):
+            return None
+        # A path of two slashes would be the address of another host.
+        path = "/" + quote(request.scope["path"].lstrip("/"))
+        query = urlencode(
+            [(name, value) for name, value in request.query_params.multi_items() if name != TOKEN]
+        )
+        headers = {"location": f"{path}?{query}" if query else path, "set-cookie": self._access.cookie()}
+        return Response(status_code=303, headers=headers)
 
 
 def new_token() -> str:
@@ -73,10 +83,3 @@ def new_token() -> str:
 
 def is_token(given: str, token: str) -> bool:
     return secrets.compare_digest(given.encode(), token.encode())
-
-
-def _name(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""

@@ -10,7 +10,7 @@ import zstandard
 
 from clotho.viewer.rows import GroupRow, row_from
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class IndexFile:

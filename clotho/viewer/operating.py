@@ -19,7 +19,7 @@ from clotho.viewer.rendering import Pages
 from clotho.viewer.workflows import Workflows
 
 ANSWER_SECONDS = 30.0
-FORM = BodyLimits(sent_bytes=4_096, unpacked_bytes=4_096, seconds=10.0)
+FORM = BodyLimits(sent_bytes=4_096, unpacked_bytes=4_096, seconds=5.0)
 MEANINGS = {
     "pause": "Its rollouts stop before their next turns. Calls in flight are finished.",
     "resume": "Its rollouts go on. Unscored groups of a run that has ended are started again.",

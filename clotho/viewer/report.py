@@ -9,6 +9,7 @@ from statistics import fmean, quantiles
 from markupsafe import Markup
 
 from clotho.errors import InvalidInput
+from clotho.evaluation.figures import powers_of_two
 from clotho.evaluation.statistics import Estimate, mean_of_items, pass_at
 from clotho.journal import Journal
 from clotho.journal.store import Store
@@ -119,10 +120,9 @@ async def write_report(
 
 
 def passes(rows: Sequence[GroupRow], success: float) -> dict[int, Estimate]:
-    """pass@k for powers of two up to the size of the smallest group."""
-    smallest = min(len(row.rollouts) for row in rows)
+    """pass@k for the k of `clotho eval`."""
     scores = [row.scores for row in rows]
-    return {k: pass_at(k, scores, success) for k in (2**power for power in range(11)) if k <= smallest}
+    return {k: pass_at(k, scores, success) for k in powers_of_two(min(map(len, scores))) if k}
 
 
 def curve_of(means: Sequence[float]) -> Curve:

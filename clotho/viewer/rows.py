@@ -7,6 +7,7 @@ from math import sqrt
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from clotho.identifiers.ids import item_name
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import RolloutSummary
@@ -38,6 +39,8 @@ class GroupRow(NamedTuple):
     """A scored group."""
 
     group: str
+    item: str
+    """Its item's name, which tells items apart as `clotho eval compare` does."""
     label: str
     """The beginning of its item."""
     rollouts: tuple[RolloutRow, ...]
@@ -88,14 +91,15 @@ def deviation(values: Sequence[float]) -> float:
 
 def group_row(group: str, entry: GroupEntry) -> GroupRow:
     rollouts = tuple(_rollout_row(each, entry) for each in entry.siblings)
-    return GroupRow(group, label_of(entry.item), rollouts, tuple(r.failure.kind for r in entry.repairs))
+    failures = tuple(repair.failure.kind for repair in entry.repairs)
+    return GroupRow(group, item_name(entry.item), label_of(entry.item), rollouts, failures)
 
 
 def row_from(stored: Sequence[Any]) -> GroupRow:
     """The row that was written as JSON lists."""
-    group, label, rollouts, failures = stored
+    group, item, label, rollouts, failures = stored
     rows = tuple(RolloutRow._make([*values, tuple(disturbed)]) for *values, disturbed in rollouts)
-    return GroupRow(group, label, rows, tuple(failures))
+    return GroupRow(group, item, label, rows, tuple(failures))
 
 
 def label_of(item: Item) -> str:

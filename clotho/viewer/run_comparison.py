@@ -1,44 +1,39 @@
 """Two runs side by side: their sums, and their rewards on the items that both have."""
 
-import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from clotho.evaluation.statistics import sign_test
+from clotho.evaluation.comparison import Paired, paired
+from clotho.evaluation.figures import DIFFERENCE
 from clotho.viewer.compare import Row
 from clotho.viewer.listing import RunSums
-from clotho.viewer.rows import GroupRow, deviation
+from clotho.viewer.rows import GroupRow
 
 MOST_SHOWN = 50
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The groups of both runs that rolled the same item out."""
+    """What both runs have of an item: its groups, and their mean rewards."""
 
     a: GroupRow
+    """The first of them, as `b` is."""
     b: GroupRow
+    a_mean: float
+    b_mean: float
 
     @property
     def difference(self) -> float:
-        return self.b.mean - self.a.mean
+        return self.b_mean - self.a_mean
 
 
 @dataclass(frozen=True)
-class Paired:
-    """Mean rewards of items that both runs have once each, as B less A."""
+class ItemByItem:
+    """The items of both runs, compared as `clotho eval compare` compares them."""
 
     items: int
-    mean: float
-    error: float
-    """The standard error of the mean difference, over items."""
-    better: int
-    worse: int
-    """Items with a higher mean reward in B, and in A."""
-    sign_test: float
-    """The two-sided p of as uneven a split."""
+    rewards: Paired
     most: Sequence[Pair]
     """Those that differ most."""
 
@@ -56,28 +51,28 @@ def compared_runs(a: RunSums, b: RunSums) -> list[Row]:
     ]
 
 
-def paired(a: Sequence[GroupRow], b: Sequence[GroupRow]) -> Paired | None:
-    """The comparison item by item; None where the runs have none in common. Items are told by their labels."""
+def compared_items(a: Sequence[GroupRow], b: Sequence[GroupRow]) -> ItemByItem | None:
+    """The comparison of rewards item by item; None where the runs have none in common."""
     mine, theirs = _by_item(a), _by_item(b)
-    pairs = [Pair(row, theirs[label]) for label, row in mine.items() if label in theirs]
-    if not pairs:
+    names = [name for name in mine if name in theirs]
+    if not names:
         return None
-    differences = [pair.difference for pair in pairs]
-    better, worse = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
-    return Paired(
-        items=len(pairs),
-        mean=fmean(differences),
-        error=deviation(differences) / math.sqrt(max(1, len(pairs) - 1)),
-        better=better,
-        worse=worse,
-        sign_test=sign_test(better, worse),
-        most=sorted((each for each in pairs if each.difference), key=lambda pair: -abs(pair.difference))[
-            :MOST_SHOWN
-        ],
-    )
+    left, right = [_scores(mine[name]) for name in names], [_scores(theirs[name]) for name in names]
+    pairs = [
+        Pair(mine[name][0], theirs[name][0], fmean(one), fmean(other))
+        for name, one, other in zip(names, left, right, strict=True)
+    ]
+    differing = sorted((each for each in pairs if each.difference), key=lambda pair: -abs(pair.difference))
+    return ItemByItem(len(names), paired(left, right, DIFFERENCE), differing[:MOST_SHOWN])
 
 
-def _by_item(rows: Sequence[GroupRow]) -> dict[str, GroupRow]:
-    """Groups by their items' labels, where a label is one group's alone."""
-    counts = Counter(row.label for row in rows)
-    return {row.label: row for row in rows if counts[row.label] == 1}
+def _by_item(rows: Sequence[GroupRow]) -> Mapping[str, Sequence[GroupRow]]:
+    found: dict[str, list[GroupRow]] = {}
+    for row in rows:
+        if row.rollouts:
+            found.setdefault(row.item, []).append(row)
+    return found
+
+
+def _scores(groups: Sequence[GroupRow]) -> list[float]:
+    return [score for group in groups for score in group.scores]

@@ -7,7 +7,8 @@ from clotho.listeners.early_answers import EarlyAnswers
 from clotho.listeners.listening import Server
 from clotho.viewer.app import Viewed, Viewer
 
-MOST_CONNECTIONS = 200
+MOST_CONNECTIONS = 800
+"""Fewer than the descriptors that a process mostly has; half-sent requests hold theirs for 5 s."""
 SECONDS_TO_FINISH = 2
 
 

@@ -18,7 +18,8 @@ clotho serve-rollouts --port 8010
 ```
 
 Trainers order groups here by names of their own, wait for their rows, and acknowledge them. Beside it run Temporal
-and workers, such as those of `clotho dev`. In Python:
+and workers, such as those of `clotho dev`. Requests need [a token](security.md#who-may-order-work), which the
+client in Python finds by itself on the same machine; others show it as `Authorization: Bearer …`. In Python:
 
 ```python
 from clotho.orders.client import RolloutClient
@@ -37,6 +38,8 @@ with RolloutClient("http://127.0.0.1:8010") as client:
   or `environment_failed` for groups that ended without rewards. It is never a reward of 0.
 - **Groups that are open** go on by themselves. One that fails for a reason that would hit every group is tried
   again without a bound, while it is asked for; `reason` is `failing` then.
+- **Nothing runs on a host by order.** `settings` and `environment_config` can't have `mcp_servers` with
+  `where: host`, nor `unsafe_local`, unless the server's own `clotho.yaml` or the environment says the same (409).
 - **Rows stay.** After an acknowledgement they can be fetched again, until `clotho delete`.
 
 """

@@ -35,7 +35,9 @@ PROCESSES = """\
 
 Settings of workers, the command line and the servers. Temporal's own variables (`TEMPORAL_ADDRESS`,
 `TEMPORAL_NAMESPACE`, `TEMPORAL_API_KEY`, `TEMPORAL_TLS…`) and AWS's (`AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, …) are
-read by their libraries. `XDG_CACHE_HOME` says where the name of the host and a downloaded Temporal server are kept.
+read by their libraries. `XDG_CACHE_HOME` says where the name of the host, a downloaded Temporal server and the
+tokens of [HTTP servers](security.md#who-may-order-work) are kept. `CLOTHO_TOKEN` holds such a token, for servers
+and clients.
 """
 RUNS = """\
 ## Runs

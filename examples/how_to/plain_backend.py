@@ -18,7 +18,7 @@ from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.exhaustion import Bounds, Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
@@ -54,6 +54,10 @@ class PlainBackend:
 
     async def system(self, lease: str) -> str:
         return platform.platform()
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        """None: commands can kill their supervisor, and nothing counts their memory."""
+        return frozenset()
 
     async def create(
         self,

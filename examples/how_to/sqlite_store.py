@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TypeVar
 
 from clotho.errors import StoreUnavailable
 from clotho.journal.keys import checked_key, checked_prefix
+from clotho.journal.store import Written
 
 Result = TypeVar("Result")
 
@@ -18,15 +20,17 @@ class SqliteStore:
         self._file = file.absolute()
         with closing(self._connection()) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("CREATE TABLE IF NOT EXISTS blobs (key TEXT PRIMARY KEY, body BLOB NOT NULL)")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS blobs (key TEXT PRIMARY KEY, body BLOB NOT NULL, at REAL)"
+            )
 
     @property
     def identity(self) -> str:
         return f"sqlite:{self._file}"
 
     async def create(self, key: str, body: bytes) -> bool:
-        insert = "INSERT INTO blobs VALUES (?, ?) ON CONFLICT DO NOTHING"
-        row = (checked_key(key), body)
+        insert = "INSERT INTO blobs VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        row = (checked_key(key), body, time.time())
         return await self._use(lambda connection: connection.execute(insert, row).rowcount == 1)
 
     async def read_many(self, keys: Sequence[str]) -> list[bytes | None]:
@@ -34,12 +38,15 @@ class SqliteStore:
         return await self._use(lambda connection: [_read(connection, key) for key in wanted])
 
     async def keys(self, prefix: str) -> list[str]:
+        return list((await self.written(prefix)).at)
+
+    async def written(self, prefix: str) -> Written:
+        """By this host's clock: all who use the file are on it."""
         after = checked_prefix(prefix)
         before = after[:-1] + "0"  # the character after the slash
-        query = "SELECT key FROM blobs WHERE key > ? AND key < ? ORDER BY key"
-        return await self._use(
-            lambda connection: [key for (key,) in connection.execute(query, (after, before))]
-        )
+        query = "SELECT key, at FROM blobs WHERE key > ? AND key < ? ORDER BY key"
+        at = await self._use(lambda connection: dict(connection.execute(query, (after, before)).fetchall()))
+        return Written(time.time(), at)
 
     async def delete(self, keys: Sequence[str]) -> None:
         rows = [(checked_key(key),) for key in keys]

@@ -8,6 +8,8 @@ from types import TracebackType
 import httpx
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from clotho.listeners.tokens import TokenAuth
+
 POLL_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 TIMEOUT = 60.0
@@ -55,7 +57,7 @@ class TrainingGroup(BaseModel):
 
 class TrainerApi:
     def __init__(self, url: str) -> None:
-        self._http = httpx.Client(base_url=url, timeout=TIMEOUT)
+        self._http = httpx.Client(base_url=url, timeout=TIMEOUT, auth=TokenAuth())
 
     def register(self, registration: Registration) -> None:
         """Register the trainer; environments may register once it has fetched a batch."""

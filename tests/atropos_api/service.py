@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from clotho.listeners.tokens import TokenAuth, read_token, token_file
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from tests.support import PATIENCE_SECONDS, eventually
@@ -57,7 +58,13 @@ class Api:
             command = ["bash", "-c", f'ulimit -f {file_blocks}; exec "$@"', "limited", *command]
         self._command = command
         self.process = ChildProcess(command, self._log)
-        self.http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_SECONDS)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS, auth=TokenAuth())
+
+    @property
+    def head(self) -> str:
+        """Lines that every request needs."""
+        return f"host: localhost\r\nauthorization: Bearer {read_token(token_file(self.port))}\r\n"
 
     async def start(self) -> None:
         self.process = ChildProcess(self._command, self._log)

@@ -149,7 +149,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
 async def test_a_client_that_still_sends_reads_why_it_is_refused(api: Api) -> None:
     """A connection that is closed with unread bytes is reset, which takes the answer with it."""
     head = (
-        f"POST //scored_data HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {64 * len(PIECE)}\r\n"
+        f"POST //scored_data HTTP/1.1\r\n{api.head}content-length: {64 * len(PIECE)}\r\n"
         "connection: close\r\n\r\n"
     )
 

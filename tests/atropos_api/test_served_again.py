@@ -95,7 +95,7 @@ async def hang_up_in_mid_answer(api: Api) -> None:
 async def asked_for_a_batch(api: Api) -> socket.socket:
     """A connection on which the answer has begun to arrive."""
     connection = socket.create_connection(("127.0.0.1", api.port))
-    connection.sendall(b"GET /batch HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+    connection.sendall(f"GET /batch HTTP/1.1\r\n{api.head}\r\n".encode())
     await asyncio.to_thread(connection.recv, 1, socket.MSG_PEEK)
     return connection
 

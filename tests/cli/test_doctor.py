@@ -92,7 +92,7 @@ async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_e
     private_cluster: Cluster,
 ) -> None:
     cluster = private_cluster
-    journal, backend = cluster.open_journal(), cluster.sandboxes()
+    journal = cluster.open_journal()
 
     async def hold(run: str, seconds: int, namespace: str = cluster.client.namespace) -> str:
         labels = Labels(
@@ -102,7 +102,7 @@ async def test_a_sandbox_of_an_unknown_rollout_is_an_orphan_once_its_lease_has_e
             rollout=f"{run}/g000000/r0",
         )
         lease = f"{labels.rollout}/lease/0"
-        await backend.create(lease, SandboxSpec(lease_seconds=seconds), labels)
+        await cluster.sandboxes(seconds).create(lease, SandboxSpec(), labels)
         return lease
 
     kept = await hold("kept", 600)

@@ -49,7 +49,7 @@ async def expired_sandbox(cluster: Cluster, journal: Journal) -> str:
         namespace=cluster.client.namespace,
         rollout="lost/g000000/r0",
     )
-    await cluster.sandboxes().create(f"{labels.rollout}/lease/0", SandboxSpec(lease_seconds=1), labels)
+    await cluster.sandboxes(1).create(f"{labels.rollout}/lease/0", SandboxSpec(), labels)
     return f"{labels.rollout}/lease/0"
 
 

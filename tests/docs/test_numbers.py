@@ -20,7 +20,8 @@ from clotho.rollouts.task_queues import TaskQueues
 from clotho.sandbox import reaper
 from clotho.sandbox.local.bubblewrap import VERIFIER_TMP
 from clotho.sandbox.local.disk import RESERVE_MB, RESERVED_FILES
-from clotho.tools import execute_code
+from clotho.tools import arguments, execute_code
+from clotho.tools.files import fuzzy
 from clotho.tools.output import OUTPUT_CHARS
 from clotho.worker_settings import WorkerSettings
 from tests.docs.markdown import text_of
@@ -58,6 +59,8 @@ CLAIMS = (
         f"every {BYTES_PER_VALUE} bytes, and one list or object for every {BYTES_PER_CONTAINER}",
     ),
     ("docs/durability.md", f"at the latest after {WORKER.write_ahead_seconds:g} s"),
+    ("docs/tools.md", f"{arguments.MAX_CHARS:,} characters and {arguments.MAX_VALUES:,} values"),
+    ("docs/tools.md", f"files to patch {fuzzy.MAX_CHARS:,} bytes together"),
     ("docs/durability.md", f"takes the task for {QUEUE_TIMEOUT.total_seconds():g} s"),
     ("docs/durability.md", f"silent in the store for {LIVENESS_SECONDS:g} s"),
     ("docs/durability.md", f"more than {word(MOST_LOSSES)} losses"),

@@ -39,7 +39,7 @@ ENDPOINTS = [
 
 
 async def test_any_request_is_answered_with_a_reason(tmp_path: Path, fuzzer: Fuzzer) -> None:
-    async with running(tmp_path) as api:
+    async with running(tmp_path, arguments=("--no-token",)) as api:
         await api.register()
         checked = itertools.count(1)
 

@@ -15,6 +15,7 @@ from temporalio.client import WorkflowHistory
 from clotho.identifiers.rollout_keys import call_key, prompt_key, reward_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
+from clotho.listeners.access import Access
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
@@ -37,7 +38,7 @@ PREFLIGHT = {
 
 
 def client(journal: Journal, host: str = "127.0.0.1:8235") -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(CodecServer(Codec(journal), UI))
+    transport = httpx.ASGITransport(CodecServer(Codec(journal), Access(origins=(UI,))))
     return httpx.AsyncClient(transport=transport, base_url=f"http://{host}", timeout=PATIENCE_SECONDS)
 
 
@@ -205,3 +206,20 @@ async def test_the_ui_may_ask(empty: Journal) -> None:
     assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-origin"] == UI
     assert (nothing.status_code, elsewhere.status_code) == (400, 404)
+
+
+async def test_a_token_is_part_of_the_address(empty: Journal) -> None:
+    """The UI has no other way to send one: it takes an address, and leaves its preflights without headers."""
+    server = CodecServer(Codec(empty), Access(origins=(UI,), token="t-o_k"))
+    transport = httpx.ASGITransport(server)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8235") as page:
+        for path in ("/decode", "/t-o_/decode", "/x/t-o_k/decode"):
+            for headers in ({}, {"origin": UI}):
+                assert (await page.post(path, json=asked(), headers=headers)).status_code == 401, path
+            assert (await page.options(path, headers={"origin": UI, **PREFLIGHT})).status_code == 401
+        preflight = await page.options("/t-o_k/decode", headers={"origin": UI, **PREFLIGHT})
+        assert preflight.headers["access-control-allow-origin"] == UI
+        decoded = await page.post("/t-o_k/decode", json=asked(), headers={"origin": UI})
+        command_line = await page.post("/decode", json=asked(), headers={"authorization": "Bearer t-o_k"})
+        elsewhere = await page.post("/t-o_k/decode", json=asked(), headers={"origin": "http://evil.example"})
+    assert (decoded.status_code, command_line.status_code, elsewhere.status_code) == (200, 200, 403)

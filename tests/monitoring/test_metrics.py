@@ -8,12 +8,20 @@ from typing import Any
 
 import httpx
 import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
-from clotho.identifiers.rollout_keys import turn_key
+from activities.rollouts import Rollouts
+from clotho.errors import StoreUnavailable
+from clotho.identifiers.rollout_keys import reward_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage
 from clotho.monitoring.endpoint import PORTS, open_runtime
+from clotho.monitoring.metrics import Metrics
+from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.rollout import ConcludeRequest, RolloutSummary, Totals
+from clotho.rollouts.verification import RewardEntry
 from clotho.testing.script import Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from clotho.worker_settings import MetricsSettings
@@ -91,3 +99,40 @@ async def test_a_turn_that_another_process_was_paid_for_is_counted(tmp_path: Any
 
     await here.once(other, ChatMessage, answered)
     assert repaid == [key]
+
+
+class UnsealedOnce(FilesystemStore):
+    """A store that is away when a rollout is sealed for the first time."""
+
+    away = True
+
+    async def create(self, key: str, body: bytes) -> bool:
+        if key.endswith("/sealed") and self.away:
+            self.away = False
+            raise StoreUnavailable("away")
+        return await super().create(key, body)
+
+
+class Counted(Metrics):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rollouts: list[RolloutSummary] = []
+
+    def count_rollout(self, rollout: RolloutSummary) -> None:
+        self.rollouts.append(rollout)
+
+
+async def test_a_rollout_is_counted_once_however_often_its_end_is_written(tmp_path: Any) -> None:
+    rollout, metrics = "run/g000000/r0", Counted()
+    ending, store = Ending(outcome=Outcome.COMPLETED), UnsealedOnce(tmp_path)
+    await Journal(store).write(
+        reward_key(rollout),
+        RewardEntry(score=1.0, breakdown={}, log="", lease=None, epoch=0, seconds=0.1),
+    )
+    request = ConcludeRequest(rollout=rollout, ending=ending, totals=Totals(), losses=())
+    with pytest.raises(ApplicationError):
+        await ActivityEnvironment().run(Rollouts(Journal(store), metrics).conclude, request)
+    # The attempt after it is another process's, which finds the end in the store.
+    for journal in (Journal(store), Journal(store)):
+        summary = await ActivityEnvironment().run(Rollouts(journal, metrics).conclude, request)
+    assert metrics.rollouts == [summary]

@@ -13,6 +13,7 @@ from temporalio.client import WorkflowExecutionStatus
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
 from clotho.listeners.connections import HEADER_SECONDS
+from clotho.listeners.tokens import TokenAuth
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.orders.client import AsyncRolloutClient, RolloutClient
@@ -172,14 +173,14 @@ async def test_what_does_not_fit_is_refused(
     status: int,
 ) -> None:
     await asked(client.open_run, "refusing", file_tasks(embedded_model))
-    async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as http:
+    async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS, auth=TokenAuth()) as http:
         answer = await http.request(method, path, content=body)
     assert answer.status_code == status, answer.text
     assert status == 405 or answer.json()["error"]
 
 
 async def test_the_document_has_every_operation(service: RolloutService) -> None:
-    async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as http:
+    async with httpx.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS, auth=TokenAuth()) as http:
         document = (await http.get("/openapi.json")).json()
         assert document["openapi"].startswith("3.1")
         for path, operations in document["paths"].items():

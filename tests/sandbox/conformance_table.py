@@ -8,6 +8,7 @@ AREAS = {
     "sessions": "background jobs, terminals and their input",
     "files": "reading and writing files",
     "leases": "creation, attaching, renewal, expiry, reaping, owners",
+    "losses": "whose doing the loss of a sandbox was",
     "checkpoints": "checkpoints and restores",
     "freeze": "commands stand still for a checkpoint",
     "manifest": "listings of the workspace",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.sandbox.remote_host import folders
 from tests.support import PATIENCE_SECONDS
 
 CHECKOUT = Path(__file__).parents[2]
-SERVER = f"cd {CHECKOUT} && exec {sys.executable} -m clotho.sandbox.remote"
+SERVER = f"cd {quote(str(CHECKOUT))} && exec {quote(sys.executable)} -m clotho.sandbox.remote"
 CONFIGURATION = """\
 ListenAddress 127.0.0.1
 Port {port}

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec, require_backend
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.registry import AnyConfig, CustomConfig, LocalConfig, chosen_backend, open_backend
+from tests.sandbox.conftest import needs_root
+from tests.support import PATIENCE_SECONDS
 
 PLAIN = "examples.how_to.plain_backend:PlainBackend"
 
@@ -67,7 +70,11 @@ def test_a_run_chooses_its_backend_by_a_name_an_image_or_a_whole_configuration()
         ),
         ("elsewhere", None, "no sandbox backend 'elsewhere': give local, docker, apptainer, modal, e2b,"),
         ('{"kind": "docker", "image": "x", "gpu": 1}', None, "gpu: Extra inputs"),
-        ('{"kind": "docker", "image": "x", "workdir": "/tmp/x"}', None, "lie within each other"),
+        (
+            '{"kind": "docker", "image": "x", "workdir": "/", "read_only": true}',
+            None,
+            "the image's own system",
+        ),
         ('{"kind": "docker", "image": "x", "dockerfile": "y"}', None, "either `image` or `dockerfile`"),
     ],
 )
@@ -106,3 +113,18 @@ async def test_a_cloud_without_its_package_is_said(tmp_path: Path, monkeypatch: 
     spec = SandboxSpec(backend=chosen_backend("modal", "python:3.12-slim", LocalConfig()))
     with pytest.raises(InvalidInput, match=r"clotho-rollouts\[modal\]"):
         await backend.create("run/g0/r0/lease/0", spec)
+
+
+@needs_root
+@pytest.mark.parametrize("worker_elsewhere", [False, True])
+async def test_the_first_lease_is_as_long_as_those_that_follow(
+    folder: Path, lease: str, worker_elsewhere: bool
+) -> None:
+    """Those of a worker elsewhere are as it says: its settings are on its own machine."""
+    settings = SandboxSettings(lease_seconds=3000)
+    backend = open_backend(settings, folder / "leased", worker_elsewhere=worker_elsewhere)
+    await backend.create(lease, SandboxSpec(lease_seconds=9000, disk_mb=200))
+    (held,) = await backend.leases()
+    await backend.destroy(lease)
+    expected = 9000 if worker_elsewhere else 3000
+    assert expected - PATIENCE_SECONDS < held.expires - time.time() <= expected

@@ -125,7 +125,7 @@ async def test_hostile_archive_is_inert(
     backend: LocalBackend, spec: SandboxSpec, lease: str, folder: Path, tmp_path: Path, name: str
 ) -> None:
     restore = checkpoint_of(HOSTILE[name], tmp_path / "blob")
-    with pytest.raises((JournalCorrupt, SandboxUnavailable)):
+    with pytest.raises((JournalCorrupt, SandboxLost, SandboxUnavailable)):
         await backend.create(lease, spec, restore=restore)
     assert not [held for held in await backend.leases() if held.lease == lease]
     assert not [path for path, *names in os.walk(folder) if "escaped" in chain(*names)]
@@ -158,12 +158,14 @@ async def test_damaged_blob_is_refused(local: LocalBackend, lease: str, tmp_path
 
 
 @needs_root
-async def test_archive_that_does_not_fit_is_unavailable(
+async def test_an_archive_that_does_not_fit_is_the_doing_of_commands(
     local: LocalBackend, lease: str, tmp_path: Path
 ) -> None:
     restore = checkpoint_of(archive(WORK, file("work/large", 100 << 20)), tmp_path / "blob")
-    with pytest.raises(SandboxUnavailable, match="no_space"):
+    with pytest.raises(SandboxLost, match="commands filled") as raised:
         await local.create(lease, SMALL, restore=restore)
+    assert raised.value.exhausted == "disk"
+    assert not [held for held in await local.leases() if held.lease == lease]
 
 
 # ---- death on the way ----

@@ -45,3 +45,20 @@ def test_gpus_are_refused_where_docker_has_no_driver_for_them() -> None:
 def test_options_that_no_engine_has_are_refused_by_name(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         chosen_backend(json.dumps({"kind": "docker", "image": IMAGE, **asked}), None, LocalConfig())
+
+
+@pytest.mark.parametrize("workdir", ["/etc", "/var", "/proc", "/dev/x", "/sys", "/run", "/bin"])
+async def test_folders_that_an_engine_can_not_mount_are_refused_at_once(
+    containers: ContainerBackend, lease: str, workdir: str
+) -> None:
+    """Of these, /bin is a link to another folder in many images."""
+    with pytest.raises(InvalidInput, match="give another workdir"):
+        await containers.create(lease, spec_of(workdir=workdir))
+    assert not containers.holds(lease)
+
+
+async def test_a_folder_with_a_folder_in_memory_is_a_workspace_without_that(
+    containers: ContainerBackend, lease: str
+) -> None:
+    await containers.create(lease, spec_of(workdir="/var", tmpfs={}))
+    await containers.destroy(lease)

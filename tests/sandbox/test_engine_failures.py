@@ -20,7 +20,7 @@ from tests.support import PATIENCE_SECONDS
 
 
 @pytest.fixture
-def engine(served: ServedEngine) -> Engine:
+def failing(served: ServedEngine) -> Engine:
     return Engine(f"unix://{served.server_address!s}")
 
 
@@ -34,18 +34,34 @@ def engine(served: ServedEngine) -> Engine:
             SandboxUnavailable,
         ),
         ("denied: connection reset by peer", SandboxUnavailable),
+        ('Get "https://example.org/v2/": EOF', SandboxUnavailable),
+        (
+            "reading manifest of example.org/x@sha256:404a: dial tcp: lookup example.org: no such host",
+            SandboxUnavailable,
+        ),
+        ("example.org/bench/404-not-found: the registry is being mended", SandboxUnavailable),
+        ("reading manifest latest in example.org/connection-pool: manifest unknown", InvalidInput),
+        ("reading manifest 3 in example.org/connection/timeout: manifest unknown", InvalidInput),
+        ("pull access denied for bad-timeout-503, repository does not exist", InvalidInput),
         ("received unexpected HTTP status: 503 Service Unavailable", SandboxUnavailable),
         ("manifest for example.org/x:latest not found: manifest unknown", InvalidInput),
         ("pull access denied for x, repository does not exist", InvalidInput),
     ],
 )
 def test_what_a_pull_reports_while_it_runs(
-    engine: Engine, served: ServedEngine, reported: str, expected: type[Exception]
+    failing: Engine, served: ServedEngine, reported: str, expected: type[Exception]
 ) -> None:
     served.reported = reported
     with pytest.raises(expected) as raised:
-        engine.image("example.org/x")
+        failing.image("example.org/x")
     assert reported[-20:] in str(raised.value)
+
+
+@pytest.mark.parametrize("pull", ["missing", "always", "never"])
+@pytest.mark.parametrize("name", ["Python:3.12-slim", "two words", ":tag", "a:b:c", "x@sha256:12"])
+def test_names_that_no_engine_can_parse_are_refused_at_once(engine: str, name: str, pull: str) -> None:
+    with pytest.raises(InvalidInput, match=r"an image is named \[registry/\]name\[:tag\]"):
+        Engine(engine).image(name, pull)
 
 
 REFUSED = 'Get "https://example.org/v2/": dial tcp 192.0.2.1:443: connect: connection refused'
@@ -70,21 +86,21 @@ REFUSED = 'Get "https://example.org/v2/": dial tcp 192.0.2.1:443: connect: conne
     ],
 )
 def test_what_a_build_reports(
-    engine: Engine, served: ServedEngine, tmp_path: Path, reported: str, expected: str
+    failing: Engine, served: ServedEngine, tmp_path: Path, reported: str, expected: str
 ) -> None:
     """A Dockerfile that is wrong stays so; a registry that can't be reached is an outage."""
     (tmp_path / "Dockerfile").write_text("FROM example.org/x")
     served.reported = reported
     with pytest.raises(SandboxUnavailable if expected == "unavailable" else InvalidInput, match="be built"):
-        engine.build(tmp_path, "Dockerfile", "localhost/x", {}, None)
+        failing.build(tmp_path, "Dockerfile", "localhost/x", {}, None)
 
 
 def test_keeping_what_a_container_wrote_may_take_longer_than_other_requests(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    failing: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "TIMEOUT_SECONDS", SLOW_SECONDS / 3)
-    assert engine.changes("container") == ["/opt"]
-    engine.commit("container", "left", {"label": "value"})
+    assert failing.changes("container") == ["/opt"]
+    failing.commit("container", "left", {"label": "value"})
 
 
 def spec_of(image: str, pull: str) -> SandboxSpec:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -123,7 +124,7 @@ asyncio.run(main())
     await isolated.run("echo here > made")
     root = folder / "sandboxes-local"
     unmount = f"grep -o '{root}[^ ]*' /proc/mounts | xargs umount"
-    command = f"{unmount} && exec {sys.executable} -c '{finder.replace(chr(39), chr(34))}'"
+    command = f"{unmount} && exec {quote(sys.executable)} -c '{finder.replace(chr(39), chr(34))}'"
     process = await asyncio.create_subprocess_exec(
         *("unshare", "--mount", "--propagation", "private", "sh", "-c", command),
         stdout=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -271,7 +272,8 @@ async def test_refuses_without_isolation(folder: Path, lease: str) -> None:
 async def test_refuses_a_bubblewrap_that_does_not_isolate(folder: Path, lease: str) -> None:
     """Trying is the proof, not the program's presence."""
     pretender = folder / "pretender"
-    program = f'if [ "$1" = {PROGRAM} ]; then shift; set -- {supervisor_path()} "$@"; fi'
+    supervisor = shutil.copy(supervisor_path(), folder)  # users of sandboxes may not enter the checkout
+    program = f'if [ "$1" = {PROGRAM} ]; then shift; set -- {supervisor} "$@"; fi'
     pretender.write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; {program}; exec "$@"\n')
     pretender.chmod(0o755)
     backend = LocalBackend(folder / "pretended", bubblewrap=str(pretender))

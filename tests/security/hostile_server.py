@@ -21,7 +21,8 @@ class HostileServer:
 
 
 @asynccontextmanager
-async def hostile(answering: Answering | bytes) -> AsyncIterator[HostileServer]:
+async def hostile(answering: Answering | bytes, pause: float = 0.0) -> AsyncIterator[HostileServer]:
+    """`pause`: seconds after each piece."""
     pieces = (lambda path: [answering]) if isinstance(answering, bytes) else answering
     connections: set[asyncio.Task[None]] = set()
 
@@ -39,6 +40,7 @@ async def hostile(answering: Answering | bytes) -> AsyncIterator[HostileServer]:
             for piece in pieces(head.split(b" ")[1].decode()):
                 writer.write(piece)
                 await writer.drain()
+                await asyncio.sleep(pause)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:

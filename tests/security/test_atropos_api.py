@@ -154,7 +154,7 @@ async def test_a_body_that_never_ends_holds_up_nobody(hasty: Api) -> None:
 @asynccontextmanager
 async def half_sent(api: Api, line: str) -> AsyncIterator[asyncio.StreamReader]:
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-    writer.write(f'{line} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{{"env'.encode())
+    writer.write(f'{line} HTTP/1.1\r\n{api.head}content-length: 100\r\n\r\n{{"env'.encode())
     await writer.drain()
     try:
         yield reader
@@ -172,7 +172,7 @@ async def test_headers_that_never_end_are_given_up(api: Api) -> None:
         await asyncio.wait_for(reader.read(), PATIENCE_SECONDS)
         writer.close()
 
-    starts = (b"", b"GET /ba", b"GET /info HTTP/1.1\r\nhost: localhost\r\n\r\nGET /")
+    starts = (b"", b"GET /ba", f"GET /info HTTP/1.1\r\n{api.head}\r\nGET /".encode())
     await asyncio.gather(*map(is_closed, starts))
 
 
@@ -181,7 +181,7 @@ async def test_headers_that_never_end_are_given_up(api: Api) -> None:
 async def test_bodies_that_wait_together_have_a_size(hasty: Api) -> None:
     api = hasty
     connections = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(6)]
-    head = b"POST /scored_data HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900001\r\n\r\n"
+    head = f"POST /scored_data HTTP/1.1\r\n{api.head}content-length: 900001\r\n\r\n".encode()
     for _, writer in connections:
         writer.write(head + b" " * 900_000)
         await writer.drain()

@@ -36,6 +36,7 @@ CALL = TurnCall(
     messages=(ChatMessage(role="user", content="The prompt."),),
     sampling=Sampling(max_tokens=16, seed=1),
 )
+REQUEST = TokenRequest(key="k", model="m", prompt_ids=(1, 2), sampling=CALL.sampling)
 FORGED = "no\nFAKE LOG LINE\r\x1b[2J\x1b]0;owned\x07 \u202egnol\u2066 \u2028end"
 
 
@@ -64,9 +65,8 @@ async def chat(url: str, call: TurnCall = CALL, key: str | None = KEY) -> Sample
 
 async def tokens(url: str) -> PartialTurn:
     turn = PartialTurn((1, 2), 572, budget=16)
-    request = TokenRequest(key="k", model="m", prompt_ids=(1, 2), sampling=CALL.sampling)
     async with aclosing(ModelHTTP(url, KEY, timeout=PATIENCE_SECONDS)) as http:
-        async for chunk in VLLMGenerate(http).stream(request):
+        async for chunk in VLLMGenerate(http).stream(REQUEST):
             turn.add(chunk)
     return turn
 
@@ -226,6 +226,57 @@ def test_thousands_of_spans_take_no_time() -> None:
     spans = tuple(VersionSpan(version=str(at % 7), start=at, end=at + 1) for at in range(count))
     turn.add(TokenChunk(ids=(5,) * count, logprobs=(0.0,) * count, versions=spans))
     assert len(turn.versions) == count
+
+
+DRIP = 0.02
+FIRST = b"data: " + json.dumps(sampled([5])).encode() + b"\n\n"
+
+
+@pytest.mark.attack("model-server", "an answer that drips, a byte, a comment or an empty event at a time")
+@pytest.mark.parametrize(
+    ("inference", "head", "drop", "said"),
+    [
+        pytest.param(CHAT, HALF, b" ", "no answer from the model server", id="a byte"),
+        pytest.param(TOKENS, FIRST, b": ping\n\n", "no answer from the model server", id="comments"),
+        pytest.param(TOKENS, b"", b": ping\n\n", "no token from the model server within 1 s", id="no token"),
+        pytest.param(
+            TOKENS,
+            b"",
+            b'data: {"choices": []}\n\n',
+            "no token from the model server within 1 s",
+            id="events",
+        ),
+    ],
+)
+async def test_answers_that_drip_have_an_end(inference: str, head: bytes, drop: bytes, said: str) -> None:
+    """The last two within the time to the first token, long before that of the whole answer."""
+    whole = PATIENCE_SECONDS if "no token" in said else 1.0
+    async with hostile(endless(answer(head, endless=True), drop), DRIP) as server:
+        http = ModelHTTP(server.url, KEY, whole, first_token_seconds=1.0)
+        with pytest.raises(ModelUnavailable, match=said):
+            async with aclosing(http):
+                if inference == CHAT:
+                    await OpenAIChat(http).sample_turn(CALL)
+                else:
+                    [_ async for _ in VLLMGenerate(http).stream(REQUEST)]
+
+
+async def test_an_answer_may_take_longer_than_its_first_token() -> None:
+    pieces = [answer(FIRST, endless=True), *[b": ping\n\n"] * 300, events(sampled([6], "stop"))]
+    async with hostile(lambda path: pieces, DRIP) as server:
+        http = ModelHTTP(server.url, KEY, PATIENCE_SECONDS, first_token_seconds=5.0)
+        async with aclosing(http):
+            ids = [chunk.ids async for chunk in VLLMGenerate(http).stream(REQUEST)]
+    assert ids == [(5,), (6,)]
+
+
+@pytest.mark.attack("model-server", "tokens after the answer's end")
+async def test_tokens_after_the_end_are_refused() -> None:
+    async with hostile(answer(events(sampled([5], "stop"), sampled([6])))) as server:
+        with pytest.raises(InexactTokens, match=r"samples on after its answer has ended \(stop\)"):
+            await tokens(server.url)
+    async with hostile(answer(events(sampled([5], "stop"), {"choices": []}))) as server:
+        assert (await tokens(server.url)).ids == [5]
 
 
 @pytest.mark.attack("model-server", "Retry-After: inf, 1e400, 999999999999, of a year that no clock has")

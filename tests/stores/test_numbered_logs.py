@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from clotho.journal.folder import FilesystemStore
 from clotho.journal.numbered_log import NumberedLog
-from clotho.journal.store import Store
+from clotho.journal.store import Store, Written
 from tests.stores.conftest import Place
 from tests.stores.test_store_conformance import place, store
 
@@ -64,6 +64,10 @@ class Interrupted:
     async def keys(self, prefix: str) -> list[str]:
         self._step()
         return await self._store.keys(prefix)
+
+    async def written(self, prefix: str) -> Written:
+        self._step()
+        return await self._store.written(prefix)
 
     async def delete(self, keys: Sequence[str]) -> None:
         self._step()

@@ -9,6 +9,9 @@ from clotho.errors import InvalidInput
 from clotho.journal.store import Store
 from tests.stores.conftest import Place
 
+SECOND = 1.0
+"""What servers round times to."""
+
 
 @pytest.fixture(params=["filesystem", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
@@ -59,6 +62,16 @@ async def test_keys_lists_a_prefix_sorted(store: Store) -> None:
     assert await store.keys("r/g1/") == ["r/g1/r0/prompt", "r/g1/scored"]
     assert await store.keys("r/") == ["r/g1/r0/prompt", "r/g1/scored", "r/g2/scored"]
     assert await store.keys("nothing/") == []
+
+
+async def test_the_times_of_keys_and_now_are_of_one_clock(store: Store) -> None:
+    before = (await store.written("r/")).now
+    for key in ("r/g1/scored", "r/g1/r0/prompt", "other/x"):
+        await store.create(key, b"")
+    now, at = await store.written("r/")
+    assert sorted(at) == await store.keys("r/")
+    assert all(before - SECOND <= each <= now + SECOND for each in at.values())
+    assert not (await store.written("nothing/")).at
 
 
 async def test_delete_ignores_what_is_not_there(store: Store) -> None:
@@ -120,4 +133,6 @@ async def test_no_key_reaches_outside_of_the_store(store: Store, tmp_path: Path,
         await store.delete([key])
     with pytest.raises(InvalidInput, match="no key of a store"):
         await store.keys(f"{key}/")
+    with pytest.raises(InvalidInput, match="no key of a store"):
+        await store.written(f"{key}/")
     assert (tmp_path / "beside").read_bytes() == b"somebody else's"

@@ -1,5 +1,6 @@
 """The files of a task folder, and folders of tasks."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,29 @@ def nothing(name: str) -> None:
 )
 def test_canary_lines_are_cut_from_the_instruction(text: str, instruction: str) -> None:
     assert instruction_of(text) == instruction
+
+
+def test_a_canary_of_any_length_is_read_in_linear_time() -> None:
+    def seconds(length: int) -> float:
+        begun = time.process_time()
+        instruction_of("<!--" + "canary" * length)
+        return time.process_time() - begun
+
+    assert min(seconds(160_000) for _ in range(3)) < 0.5
+
+
+def test_an_instruction_is_read_within_its_bound(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "task", instruction="x" * ((1 << 20) + 1))
+    with pytest.raises(InvalidInput, match=r"instruction\.md has more than 1 MiB"):
+        read_task(folder, nothing)
+
+
+def test_a_file_of_the_task_that_is_a_link_out_of_it_is_never_read(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "task", without=("task.toml",))
+    (tmp_path / "secret").write_text("secret = 1\n")
+    (folder / "task.toml").symlink_to(tmp_path / "secret")
+    with pytest.raises(InvalidInput, match=r"task\.toml: the link leads out of the task"):
+        read_task(folder, nothing)
 
 
 def test_variables_are_resolved_from_whole_templates_only() -> None:
@@ -163,6 +187,9 @@ def test_downloads_of_the_tests_are_known(tmp_path: Path) -> None:
     [
         ("services: {main: {image: a}, db: {image: b}}", "services besides main: db"),
         ("services: {db: {image: b}}", "services besides main: db"),
+        ("services: {main: &m {image: a}, db: *m}", "aliases"),
+        ("services: " + "[" * 20_000, "nested too deep"),
+        ("#" * (256 << 10) + "\n", "has more than 256 KiB"),
         ("services: {main: {image: a, ports: [80]}}", "services.main.ports: not supported"),
         ("services: {main: {build: ..}}", "services.main.build.context"),
         ("services: {main: {image: a, environment: [A]}}", "write NAME=VALUE"),
@@ -222,9 +249,9 @@ def test_a_folder_without_tasks_is_refused(tmp_path: Path) -> None:
     ("file", "compose", "said"),
     [
         ('[agent]\nuser = "1000:1000"', "", "task bad: user: "),
-        ('[environment]\nworkdir = "/app/"', "", "'/app/' is no absolute path of a folder"),
-        ('[environment]\nworkdir = "/tests/app"', "", "'/tests' and '/tests/app' lie within each other"),
-        ("", "services: {main: {image: a, working_dir: /}}", "'/' is no absolute path of a folder"),
+        ('[environment]\nworkdir = "/my app"', "", "'/my app' is no absolute path of a folder"),
+        ("", "services: {main: {working_dir: /logs/verifier/}}", "workdir: /logs/verifier is emptied before"),
+        ('[environment]\nworkdir = "/tests/app"', "", "workdir: /tests/app is emptied before the tests run"),
     ],
 )
 def test_a_sandbox_that_cannot_be_is_reported_with_its_folder(
@@ -239,6 +266,34 @@ def test_a_sandbox_that_cannot_be_is_reported_with_its_folder(
     found = read_tasks(str(tmp_path), nothing)
     assert [task.name for task in found.tasks] == ["good"]
     assert len(found.broken) == 1 and said in found.broken[0]
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "workdir"),
+    [
+        ("FROM a\nWORKDIR /x/\nWORKDIR y\n", "/x/y"),
+        ("FROM a\nWORKDIR /x\nFROM b\n", None),
+        ("FROM a\nARG A=/x\nWORKDIR $A\n", None),
+        ('FROM a\nworkdir \\\n  "/x"\n', "/x"),
+        ("FROM a\nWORKDIR y\n", None),
+    ],
+)
+def test_the_last_working_directory_of_a_dockerfile_is_known(
+    tmp_path: Path, dockerfile: str, workdir: str | None
+) -> None:
+    folder = make_task(tmp_path / "task", "")
+    (folder / "environment").mkdir()
+    (folder / "environment" / "Dockerfile").write_text(dockerfile)
+    assert read_task(folder, nothing).dockerfile_workdir == workdir
+
+
+def test_an_image_that_works_where_the_tests_go_is_refused_before_it_is_built(tmp_path: Path) -> None:
+    folder = make_task(tmp_path / "task", "")
+    (folder / "environment").mkdir()
+    (folder / "environment" / "Dockerfile").write_text("FROM a\nWORKDIR /tests\n")
+    assert read_tasks(str(tmp_path), nothing).broken == (
+        "task task: workdir: /tests is emptied before the tests run",
+    )
 
 
 def test_without_containers_a_workdir_in_the_system_is_named(tmp_path: Path) -> None:

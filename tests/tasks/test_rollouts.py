@@ -54,6 +54,29 @@ def one(name: str, **config: Any) -> TaskFolders:
     return TaskFolders(TaskFoldersConfig(path=str(FOLDERS / name), host_programs=True, **config))
 
 
+def keyed(folder: Path) -> TaskFoldersConfig:
+    return TaskFoldersConfig(path=str(folder), host_programs=True, variables=("GRADER_KEY",))
+
+
+def test_no_task_reads_a_variable_that_the_run_does_not_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKERS_SECRET", "s3cret")
+    folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
+    file = (folder / "task.toml").read_text()
+    (folder / "task.toml").write_text(file + '\nenv = {A = "${WORKERS_SECRET}"}\n')
+    refused = TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))
+    said = r"environment\.env\.A: environment variable WORKERS_SECRET is not among the `variables`"
+    with pytest.raises(InvalidInput, match=said), sandboxed_context(refused):
+        pass
+    (folder / "task.toml").write_text(file + '\nenv = {A = "${WORKERS_SECRET:-none}"}\n')
+    with sandboxed_context(TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))) as task:
+        assert task.agent.terminal("echo $A")["output"] == "none\n"
+    allowed = TaskFoldersConfig(path=str(folder), host_programs=True, variables=("WORKERS_SECRET",))
+    with sandboxed_context(TaskFolders(allowed)) as task:
+        assert task.agent.terminal("echo $A")["output"] == "s3cret\n"
+
+
 def test_a_task_asks_for_a_container_of_its_image() -> None:
     tasks = {task.path.name: task for task in read_tasks(str(FOLDERS), variable).tasks}
     asked = {name: container_sandbox(task) for name, task in tasks.items()}
@@ -127,7 +150,7 @@ def test_a_log_of_any_size_is_shown_by_its_end(tmp_path: Path, monkeypatch: pyte
     (folder / "tests" / "test.sh").write_text(
         "#!/bin/sh\necho 1 > /logs/verifier/reward.txt\nhead -c 70000000 /dev/zero\necho $KEY; echo end $KEY\n"
     )
-    with sandboxed_context(TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))) as task:
+    with sandboxed_context(TaskFolders(keyed(folder))) as task:
         reward = task.reward()
     assert (reward.score, reward.log) == (1.0, "\nend ***\n")
 
@@ -150,10 +173,11 @@ def test_no_log_shows_the_workers_variables(tmp_path: Path, monkeypatch: pytest.
     folder = shutil.copytree(FOLDERS / "hello-file", tmp_path / "task")
     with (folder / "task.toml").open("a") as file:
         file.write('[verifier]\nenv = {KEY = "${GRADER_KEY}"}\n')
+        file.write("[metadata.clotho]\nreward_range = [0, 10]\n")
     (folder / "tests" / "test.sh").write_text(
         '#!/bin/sh\necho "$KEY"\necho ${#KEY} > /logs/verifier/reward.txt\n'
     )
-    with sandboxed_context(TaskFolders(TaskFoldersConfig(path=str(folder), host_programs=True))) as task:
+    with sandboxed_context(TaskFolders(keyed(folder))) as task:
         reward = task.reward()
     assert (reward.score, reward.log) == (6.0, "***\n")
 
@@ -301,7 +325,7 @@ def test_a_verifier_asks_for_a_container_of_its_own_image() -> None:
     assert sealed is not None and isinstance(sealed.backend, DockerConfig)
     assert sealed.backend.dockerfile == str(FOLDERS / "sealed-grader" / "tests" / "Dockerfile")
     assert fresh is not None and isinstance(fresh.backend, DockerConfig) and fresh.backend.image == IMAGE
-    assert grading_sandbox(tasks["hello-file"]) is None
+    assert grading_sandbox(tasks["hello-file"]) == container_sandbox(tasks["hello-file"]), "for controls"
 
 
 async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: Path) -> None:
@@ -318,7 +342,7 @@ async def test_a_task_mended_since_setup_is_read_again_for_later_runs(tmp_path: 
     assert item is not None
     with pytest.raises(InvalidInput, match="has changed since it was read"):
         first.hidden_files(before)
-    assert first.hidden_files(item)["tests/test.sh"].endswith(b"# mended\n")
+    assert first.hidden_files(item)["/tests/test.sh"].endswith(b"# mended\n")
     with pytest.raises(InvalidInput, match="has changed since the run began"):
         first.hidden_files(before)
 

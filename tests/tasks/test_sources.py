@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
+from clotho.tasks import sources
 from clotho.tasks.collection import read_tasks
 from clotho.tasks.sources import absolute_source
 from tests.tasks.making import make_task
@@ -92,6 +93,34 @@ def test_no_path_leads_out_of_its_repository(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     with pytest.raises(InvalidInput, match="leads out of its repository"):
         names(f"file://{repository}@{commit}#../outside")
+
+
+def test_no_link_leads_out_of_its_repository(repository: Path, tmp_path: Path) -> None:
+    make_task(tmp_path / "outside")
+    (repository / "tasks" / "link").symlink_to(tmp_path / "outside")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", "A link")
+    commit = git(repository, "rev-parse", "HEAD")
+    with pytest.raises(InvalidInput, match="link leads out of its repository"):
+        names(f"file://{repository}@{commit}#tasks")
+
+
+def test_no_path_leads_out_of_the_folder_of_a_registry(tmp_path: Path) -> None:
+    make_task(tmp_path / "outside")
+    (tmp_path / "sets").mkdir()
+    registry = tmp_path / "sets" / "registry.json"
+    registry.write_text(json.dumps([{"name": "s", "version": "1", "tasks": [{"path": "../outside"}]}]))
+    with pytest.raises(
+        InvalidInput, match=r"\.\./outside leads out of the folder of registry registry\.json"
+    ):
+        names(f"{registry}#s")
+
+
+def test_a_registry_is_read_within_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "LARGEST_REGISTRY", 10)
+    (tmp_path / "registry.json").write_text("[]" + " " * 9)
+    with pytest.raises(InvalidInput, match=r"registry\.json has more than"):
+        names(f"{tmp_path}/registry.json#s")
 
 
 def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,8 @@ def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> N
     ("file", "said"),
     [
         ("schema_version = 1.0", "schema_version: Input should be a valid string"),
-        ('schema_version = "2.0"', "schema_version: String should match"),
+        ('schema_version = "two"', "schema_version: String should match"),
+        ('version = "two"', "version: String should match"),
         ("[agent]\ntimeout = 5", "agent.timeout: unknown key; did you mean timeout_sec?"),
         ("[environment.healthcheck]\ncommand = 'x'\nretry = 1", "environment.healthcheck.retry: unknown key"),
         (
@@ -90,7 +91,10 @@ def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> N
             'environment.memory: give a number with K, M or G as text, such as "2G"',
         ),
         ('[environment]\nmemory = "2Gi"', "environment.memory: give a number with K"),
-        ('[environment]\nmemory = "2G"\nmemory_mb = 5', "environment: give memory_mb or memory"),
+        (
+            '[environment]\nmemory = "2G"\nmemory_mb = 5',
+            "environment: memory_mb and memory are 5 and 2048 MiB: give one of them",
+        ),
         ("[environment]\ncpus = true", "environment.cpus"),
         ("[environment]\nenv = {A = 1}", "environment.env.A: Input should be a valid string"),
         ("[agent]\ntimeout_sec = 0", "agent.timeout_sec: give a finite number of seconds above 0"),
@@ -102,7 +106,8 @@ def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> N
         ('[environment]\nskills_dir = "/skills"', "environment.skills_dir"),
         ('[[environment.mcp_servers]]\nname = "a"\nurl = "b"', "environment.mcp_servers"),
         ('[[steps]]\nname = "a"', "steps: tasks of several steps"),
-        ('artifacts = ["/a/../b"]', "artifacts.0"),
+        ('artifacts = ["/a/../b"]', "artifacts.0: give a file or folder"),
+        ("a = " + "[" * 50_000, "task.toml isn't TOML: nested too deeply"),
         ('artifacts = [{source = "/"}]', "give a file or folder, without .."),
         ('artifacts = [{source = "/a", destination = "/b"}]', "give a relative path"),
         ('artifacts = [{source = "/a", service = "db"}]', "artifacts.service: there is no service but main"),
@@ -113,7 +118,7 @@ def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> N
         ('[agent]\nnetwork_mode = "allowlist"', "agent.network_mode: hosts can't be chosen"),
         (
             '[environment]\nallow_internet = true\n[agent]\nnetwork_mode = "no-network"',
-            "verifier.network_mode: it must be the agent's, unless the verifier is separate",
+            "agent.network_mode: agent and tests have one network, unless the verifier is separate",
         ),
         ('[task]\nname = "plain"', "task.name: String should match"),
         ("[verifier]\nenv = {A = '${UNSET}'}", "verifier.env.A: environment variable UNSET is not set"),
@@ -128,6 +133,23 @@ def test_what_is_not_honoured_is_refused_by_name(tmp_path: Path, file: str, said
         read(tmp_path / "task", whole)
     assert str(refused.value).startswith("task task: ")
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "gpu_types = []",
+        'skills_dir = ""',
+        'os = "Linux"',
+        'memory = "2G"\nmemory_mb = 2048',
+        "cpus = 0",
+        "memory_mb = 0",
+        'workdir = "/"',
+    ],
+)
+def test_values_that_ask_for_nothing_are_read(tmp_path: Path, key: str) -> None:
+    asked = container_sandbox(read(tmp_path / "task", f'version = "2.0"\n{IMAGE}{key}\n'))
+    assert isinstance(asked.backend, DockerConfig) and asked.backend.cpus is None
 
 
 @pytest.mark.parametrize(
@@ -152,9 +174,9 @@ def test_agent_and_separate_verifier_have_a_network_each(
     agent, grader = container_sandbox(task).backend, grading_sandbox(task)
     assert isinstance(agent, DockerConfig) and agent.network == agents
     if graders is None:
-        assert grader is None
+        assert grader == container_sandbox(task)
     else:
-        assert grader is not None and isinstance(grader.backend, DockerConfig)
+        assert isinstance(grader.backend, DockerConfig)
         assert grader.backend.network == graders
 
 

@@ -1,21 +1,28 @@
 """Code that calls tools: its bounds, what it can't break, and a worker that dies while it runs."""
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from clotho.config import variable
 from clotho.identifiers.rollout_keys import call_key, call_part_key
 from clotho.rollouts.call import CallEntry
 from clotho.sandbox.backend import JobState
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
+from clotho.tools import execute_code
+from clotho.tools.dispatch import Dispatcher
 from clotho.tools.execute_code import MOST_CALLS, STDERR_CHARS
 from clotho.tools.output import OUTPUT_CHARS
+from clotho.tools.registry import Registry
+from clotho.tools.schemas import object_schema
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 from tests.cluster import Cluster
-from tests.support import eventually, start
-from tests.tools.calls import Death, MortalInstance, ToolCalls, WorkerDied, fields
+from tests.support import PATIENCE_SECONDS, eventually, start
+from tests.tools.calls import REGISTRY, Death, MortalInstance, ToolCalls, WorkerDied, fields
 from tests.workflows.scripts import say
 
 
@@ -173,6 +180,34 @@ with open(os.path.join(clotho_tools._folder, "0.request"), "w") as file:
     done = fields(await calls.attempt("execute_code", {"code": code}))
     assert (done["status"], done["tool_calls_made"]) == ("success", 0)
     assert (await sandbox.read_file("/work/late", 1)).error == "not_found"
+
+
+class Endless(Tool):
+    """A tool that keeps no deadline."""
+
+    name = "web_search"
+    toolset = "web"
+    sandboxed = False
+    description = "Search for ever."
+    parameters = object_schema()
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
+
+
+async def test_a_call_that_keeps_no_deadline_ends_with_the_code(
+    calls: ToolCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute_code, "CLOSING_SECONDS", 0.5)
+    calls.next()
+    registry = Registry([REGISTRY.get("execute_code"), Endless()])  # type: ignore[list-item]
+    dispatcher = Dispatcher(registry, variable)
+    text = json.dumps({"code": "from clotho_tools import web_search\nweb_search()"})
+    context = replace(calls.context(), seconds_left=1.0)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        done = fields(await dispatcher.run("execute_code", text, registry.names, context))
+    assert done["status"] == "timeout", done
 
 
 @pytest.mark.slow

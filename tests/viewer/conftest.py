@@ -19,17 +19,18 @@ StartViewer = Callable[..., Awaitable[str]]
 
 @pytest.fixture
 async def view(tmp_path: Path) -> AsyncIterator[StartViewer]:
-    """Starts `clotho view` of a store; returns its address."""
+    """Starts `clotho view` of a store, by default without a token; returns its address."""
     async with AsyncExitStack() as stack:
         started = 0
 
-        async def start(store: Path | str, *options: str, **variables: str) -> str:
+        async def start(store: Path | str, *options: str, guard: str = "--no-token", **variables: str) -> str:
             nonlocal started
             started += 1
             log = tmp_path / f"view-{started}.log"
             variables = {"XDG_CACHE_HOME": str(tmp_path / "cache"), **variables}
             assignments = [f"{name}={value}" for name, value in variables.items()]
             command = [CLOTHO, "view", "--port", "0", "--store", str(store), *options]
+            command += [guard] if guard else []
             viewer = ChildProcess(["env", *assignments, *command], log)
             stack.push_async_callback(viewer.stop)
             await viewer.start()

@@ -1,27 +1,63 @@
 """Two runs side by side."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 
+from clotho.atropos.evaluation import metrics_of
+from clotho.evaluation.comparison import compared
+from clotho.evaluation.figures import DIFFERENCE, figures_of
+from clotho.evaluation.results import RunResults
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
+from clotho.rollouts.group import GroupEntry
+from clotho.runs.request import run_manifest
 from clotho.viewer.listing import sums_of
-from clotho.viewer.rows import group_row
-from clotho.viewer.run_comparison import compared_runs, paired
+from clotho.viewer.report import passes
+from clotho.viewer.rows import GroupRow, group_row
+from clotho.viewer.run_comparison import compared_items, compared_runs
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.viewer.conftest import StartViewer
 from tests.viewer.stored import group_entry, write_group, write_run
 
+PREFIX = "Read the whole of this text before you begin, and then answer the question at its end. " * 2
 
-def test_runs_are_compared_on_the_items_that_both_have_once() -> None:
-    a = [group_row(f"a/g{item:06}", group_entry(f"a/g{item:06}", (0.0, 1.0))) for item in range(3)]
-    b = [group_row(f"b/g{item:06}", group_entry(f"b/g{item:06}", (1.0, 1.0))) for item in (1, 2, 2, 7)]
-    told = paired(a, b)
+
+def entries(run: str, items: Sequence[int], scores: Sequence[float]) -> list[GroupEntry]:
+    """Groups of items without an id, whose prompts begin alike."""
+    return [
+        group_entry(f"{run}/g{item:06}", scores).model_copy(update={"item": {"prompt": f"{PREFIX}{item}"}})
+        for item in items
+    ]
+
+
+def rows(groups: Sequence[GroupEntry]) -> list[GroupRow]:
+    return [group_row(each.siblings[0].rollout.rpartition("/")[0], each) for each in groups]
+
+
+def test_runs_are_compared_by_item_as_eval_compares_them() -> None:
+    a = [*entries("a", range(9), (0.0, 1.0)), *entries("a", [9], (1.0, 1.0))]
+    b = [*entries("b", range(1, 10), (1.0, 1.0)), *entries("b", [2], (0.0, 0.0)), *entries("b", [17], (0.5,))]
+    told = compared_items(rows(a), rows(b))
     assert told is not None
-    assert (told.items, told.mean, told.better, told.worse) == (1, 0.5, 1, 0)
-    assert [pair.b.group for pair in told.most] == ["b/g000001"]
-    assert paired(a, b[3:]) is None
+    manifest = run_manifest("tests.environments.one_file:OneFile", "a", "scripted", group_size=2)
+    mine, theirs = [RunResults(manifest=manifest, items=10, groups=tuple(groups)) for groups in (a, b)]
+    evaluated = compared(mine, theirs, success=1.0, difference=DIFFERENCE)
+    assert (told.items, told.rewards) == (evaluated.items, evaluated.reward) and told.items == 9
+    assert (told.rewards.better, told.rewards.worse) == (7, 0)
+    assert [pair.b.group for pair in told.most] == [f"b/g{item:06}" for item in (1, 3, 4, 5, 6, 7, 8)]
+    assert compared_items(rows(a), rows(b)[-1:]) is None
+
+
+def test_pass_at_k_is_told_for_the_same_k_everywhere() -> None:
+    groups = entries("a", range(4), (0.0, 1.0, 0.0, 1.0, 1.0, 1.0))
+    manifest = run_manifest("tests.environments.one_file:OneFile", "a", "scripted", group_size=6)
+    figures = figures_of(RunResults(manifest=manifest, items=4, groups=tuple(groups)))
+    assert list(figures.pass_at) == [1, 2, 4, 6]
+    assert passes(rows(groups), success=1.0) == figures.pass_at
+    shown = metrics_of(groups, failed=0, success=1.0)
+    assert {name for name in shown if "pass@" in name} == {f"eval/pass@{k}" for k in figures.pass_at}
 
 
 def test_a_rollout_that_met_two_disturbances_is_one_disturbed_rollout() -> None:
@@ -44,7 +80,7 @@ async def test_the_page_of_two_runs(tmp_path: Path, view: StartViewer) -> None:
         async def read() -> bool:
             page = (await client.get("/compare-runs", params={"a": "first", "b": "second"})).text
             return (
-                "B is better at 4 and worse at 0 (sign test: p = 0.125). The mean difference is +0.5," in page
+                "B is better at 4 and worse at 0 (sign test: p = 0.125). The mean difference is +0.5." in page
             )
 
         await eventually(read, "the comparison of both runs", PATIENCE_SECONDS)

@@ -14,6 +14,7 @@ from clotho.rollouts.lease import LeaseEntry
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end
+from clotho.temporal.states import namespace_labels
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster
@@ -27,11 +28,13 @@ SCORES = run("echo $A $PWD $(cat /work/ran); echo -n 1 > /work/score")
 AT_ONCE = RunSettings(terminal_lifetime=1)
 
 
-def host_of(cluster: Cluster) -> Host:
+async def host_of(cluster: Cluster) -> Host:
     """Another process of the host that the cluster's workers are on."""
     queue = f"{TaskQueues().sandbox.queue}-{cluster.host_name}"
     backend, environments = cluster.sandboxes(), EnvironmentProcesses()
-    return Host(cluster.client, cluster.open_journal(), backend, environments, queue, f"{queue}-0", Metrics())
+    labels = await namespace_labels(cluster.client, cluster.store_identity)
+    own, journal = f"{queue}-0", cluster.open_journal()
+    return Host(cluster.client, journal, backend, environments, queue, own, Metrics(), labels)
 
 
 @asynccontextmanager
@@ -55,7 +58,7 @@ async def held(cluster: Cluster, rollout: str) -> Sequence[str]:
 
 async def test_an_idle_sandbox_is_given_back_and_restored_by_the_next_call(cluster: Cluster) -> None:
     """It is as it was, and no loss."""
-    rollout, host, journal = "idle/g000000/r0", host_of(cluster), cluster.open_journal()
+    rollout, host, journal = "idle/g000000/r0", await host_of(cluster), cluster.open_journal()
 
     async def reclaimed() -> bool:
         await host.idle.look()
@@ -78,7 +81,7 @@ async def test_an_idle_sandbox_is_given_back_and_restored_by_the_next_call(clust
 async def test_a_sandbox_where_something_runs_is_kept(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rollout, host = "busy/g000000/r0", host_of(cluster)
+    rollout, host = "busy/g000000/r0", await host_of(cluster)
     caplog.set_level(logging.INFO, "clotho")
 
     async def kept() -> bool:

@@ -11,6 +11,7 @@ from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.ids import campaign_id
 from clotho.runs.rollouts import read_end
 from clotho.temporal.connection import connect
+from clotho.temporal.states import namespace_labels
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster, register
@@ -32,6 +33,17 @@ async def other(private_cluster: Cluster, temporal: TemporalServer) -> Cluster:
     client = await connect(TemporalSettings(address=temporal.address, namespace=namespace))
     await register(client)
     return private_cluster.in_namespace(client)
+
+
+async def test_a_cluster_is_the_same_under_each_of_its_addresses(temporal: TemporalServer) -> None:
+    """Sandboxes that a worker labels are its own for another one, which reaches the server under another name."""
+    port = temporal.address.rpartition(":")[2]
+    clients = [
+        await connect(TemporalSettings(address=f"{name}:{port}")) for name in ("127.0.0.1", "localhost")
+    ]
+    one, other = [await namespace_labels(client, "store") for client in clients]
+    assert one.same_namespace(other)
+    assert port not in one.cluster
 
 
 @asynccontextmanager

@@ -39,6 +39,8 @@ from tests.workflows.losses import (
 )
 from tests.workflows.scripts import run, say
 
+needs_evidence = pytest.mark.skipif(os.geteuid() != 0 or not usable(), reason="needs root and control groups")
+
 
 def played(*turns: ScriptedTurn) -> Script:
     return Script(conversations=(Conversation(variants=((*turns, say("Done.")),)),), latency=0.3)
@@ -122,19 +124,26 @@ async def test_a_replay_that_comes_to_something_else_is_marked(cluster: Cluster)
     assert end is not None and end.summary.losses == (Fidelity.DIVERGED,)
 
 
-async def test_a_command_that_ends_its_sandbox_every_time_is_the_policys_doing(cluster: Cluster) -> None:
-    rollout = "deadly/g000000/r0"
-    script = played(run("echo -n 0.5 > /work/score"), run("touch /work/deadly; sleep 600"))
-    async with serving(ScriptedModel(script)) as url:
-        handle = await start(cluster, "deadly", url)
+@needs_evidence
+@pytest.mark.slow
+async def test_sandboxes_that_the_host_ends_are_not_the_policys_doing(cluster: Cluster) -> None:
+    """Killed from the host, or their folder deleted, three times at one call: it is made in a fourth."""
+    rollout = "host-kills/g000000/r0"
+    async with serving(ScriptedModel(played(run(WAITS)))) as url:
+        handle = await start(cluster, "host-kills", url)
         for number in range(3):
-            await eventually(partial(made, cluster, rollout, number, "deadly"), "the deadly command running")
-            await kill_sandbox(cluster, rollout, number)
+            await eventually(partial(made, cluster, rollout, number, "waiting"), "the command running")
+            if number == 1:
+                await cluster.sandboxes().destroy(lease_key(rollout, number))
+            else:
+                await kill_sandbox(cluster, rollout, number)
+        file = await eventually(partial(made, cluster, rollout, 3, "waiting"), "it in the fourth sandbox")
+        file.with_name("go").touch()
         await handle.result()
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None
-    assert end.summary.ending.outcome is Outcome.POLICY_KILLED
-    assert end.summary.score == 0.5
+    assert (end.summary.ending, end.summary.score) == (Ending(outcome=Outcome.COMPLETED), 1.0)
+    assert len(end.summary.losses) == 3
 
 
 @pytest.mark.slow
@@ -156,7 +165,7 @@ async def test_a_loss_stays_on_record_when_its_workflow_does_not(private_cluster
     assert (end.summary.score, end.summary.losses) == (1.0, (Fidelity.DIVERGED,))
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not usable(), reason="needs root and control groups")
+@needs_evidence
 async def test_a_command_that_memory_ends_is_told_and_one_that_takes_its_sandbox_along_is_scored(
     cluster: Cluster,
 ) -> None:

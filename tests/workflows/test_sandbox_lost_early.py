@@ -1,12 +1,14 @@
 """Sandboxes that are lost while they are made, and checkpoints that are lost with them."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from clotho.errors import SandboxLost
+from clotho.errors import SandboxDisrupted, SandboxLost
 from clotho.identifiers.rollout_keys import blob_key, lease_key
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity, Lease
@@ -15,6 +17,7 @@ from clotho.rollouts.rollout import RolloutRequest, RolloutState
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import Acquire, RunSettings
 from clotho.runs.rollouts import read_end
+from clotho.temporal.failures import to_application_error
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
@@ -24,6 +27,7 @@ from tests.workflows.scripts import run, say
 from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession
 
 WAITS = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done"
+Session = TypeVar("Session", bound=SandboxSession)
 COUNTS = "echo $(cat /work/log); echo -n 1 > /work/score"
 
 
@@ -118,16 +122,74 @@ class NeverMade(SandboxSession):
 
     async def get(self, turns: int) -> Lease:
         cause = ApplicationError("lost", *self.exhausted, type=SandboxLost.__name__, non_retryable=True)
-        error = ActivityError(
-            "acquire",
-            scheduled_event_id=0,
-            started_event_id=0,
-            identity="",
-            activity_type="acquire",
-            activity_id="",
-            retry_state=None,
+        raise failed_by(cause)
+
+
+def failed_by(cause: ApplicationError) -> ActivityError:
+    error = ActivityError(
+        "a step",
+        scheduled_event_id=0,
+        started_event_id=0,
+        identity="",
+        activity_type="step",
+        activity_id="",
+        retry_state=None,
+    )
+    error.__cause__ = cause
+    return error
+
+
+class Restored(SandboxSession):
+    """Sandboxes of a backend that may tell its commands' doing from its host's."""
+
+    proven = True
+
+    async def get(self, turns: int) -> Lease:
+        number = 0 if self.lease is None else self.lease.number + self.lost
+        self.lease, self.lost = Lease(number=number, queue="host", proven=self.proven), False
+        return self.lease
+
+
+def session_of(kind: type[Session], state: RolloutState | None = None) -> Session:
+    limits, queues = Limits(max_turns=1), TaskQueues()
+    return kind(
+        RolloutRequest(
+            run="r", rollout="r/g/r0", environment="e", limits=limits, task_queues=queues, state=state
         )
-        raise error from cause
+    )
+
+
+HOSTS, MEMORY, DISRUPTED = SandboxLost("gone"), SandboxLost("oom", "memory"), SandboxDisrupted("killed")
+
+
+@pytest.mark.parametrize(
+    ("proven", "losses", "limit", "used"),
+    [
+        (True, [HOSTS] * 20, None, 11),
+        (True, [MEMORY] * 20, "memory", 3),
+        (True, [DISRUPTED] * 20, "disrupted", 3),
+        (True, [MEMORY, HOSTS] * 10, "memory", 5),
+        (True, [HOSTS] * 10 + [MEMORY], "memory", 11),
+        (False, [HOSTS] * 20, "unproved", 3),
+        (False, [MEMORY] * 20, "memory", 3),
+    ],
+)
+async def test_losses_at_a_step_count_where_evidence_tells_of_commands_or_nothing_can(
+    proven: bool, losses: Sequence[SandboxLost], limit: str | None, used: int
+) -> None:
+    session = session_of(Restored)
+    session.proven = proven
+    worked: list[int] = []
+
+    async def work(lease: Lease) -> None:
+        worked.append(lease.number)
+        raise failed_by(to_application_error(losses[len(worked) - 1], 1))
+
+    with pytest.raises(ApplicationError) as raised:
+        await session.use(work, turns=0)
+    assert worked == [*range(used)]
+    assert (raised.value.limit if isinstance(raised.value, SandboxRepeatedlyLost) else None) == limit
+    assert raised.value.type == SandboxLost.__name__
 
 
 @pytest.mark.parametrize("restored", [False, True])
@@ -136,12 +198,7 @@ async def test_sandboxes_lost_while_they_are_made_are_the_policys_doing_only_whe
     restored: bool, exhausted: tuple[str, ...]
 ) -> None:
     state = RolloutState(lease=Lease(number=0, queue="host")) if restored else None
-    limits, queues = Limits(max_turns=1), TaskQueues()
-    session = NeverMade(
-        RolloutRequest(
-            run="r", rollout="r/g/r0", environment="e", limits=limits, task_queues=queues, state=state
-        )
-    )
+    session = session_of(NeverMade, state)
     session.exhausted = exhausted
 
     async def work(lease: Lease) -> None:

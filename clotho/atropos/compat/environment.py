@@ -201,8 +201,13 @@ class CompatEnv(ClothoEnv):
             for each in (given if isinstance(given, list) else [given])
         }
         named = secret(server.api_key_variable) if server.api_key_variable is not None else None
-        timeout = self.adapter_run.connections.settings.worker.model_call_timeout_seconds
-        return ModelHTTP(server.base_url, named or keys.get(server.base_url), timeout)
+        sizes = self.adapter_run.connections.settings.worker
+        return ModelHTTP(
+            server.base_url,
+            named or keys.get(server.base_url),
+            sizes.model_call_timeout_seconds,
+            first_token_seconds=sizes.model_first_token_timeout_seconds,
+        )
 
     def _say_where_commands_run(self) -> None:
         asked, used = self.config.terminal_backend, self.config.sandbox_backend.name

@@ -66,7 +66,7 @@ class HostSandboxes:
     async def look(self, client: Client, journal: Journal) -> None:
         """The pass that the reaper of the host's worker makes every minute, made now."""
         superseded = partial(is_superseded, journal)
-        labels = namespace_labels(client, journal.store_identity)
+        labels = await namespace_labels(client, journal.store_identity)
         owners = RolloutOwners(client)
         await SandboxReaper(self.backend, owners, superseded, labels, self.settings.lease_seconds).look()
 

@@ -1,14 +1,18 @@
 """`clotho doctor`: problems of this host and of its runs, and their remedies."""
 
 import asyncio
+import os
+import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Finding, show
 from clotho.cli.doctor.notices import given_notices, notice_settings
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
@@ -16,6 +20,7 @@ from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, rerun_command
 from clotho.config import Settings, load_settings
+from clotho.embedded.temporal_binary import THREE_WAYS, obtainable_binary
 from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name, program_on_path
 from clotho.journal import Journal
@@ -29,9 +34,23 @@ from clotho.temporal.connection import connect
 from clotho.temporal.namespace import creation_command, missing_search_attributes
 from clotho.tools.browser.launch import chromium, lacking
 
-TIMEOUT = 10.0
-"""Seconds for what Temporal is asked about as a whole: a client would wait for it without end."""
+FIRST_SECONDS, SECOND_SECONDS = 3.0, 5.0
+"""Seconds for each of two rounds of questions, so that an examination takes 10 s in all: what isn't answered then
+would be waited for without end."""
+UNISOLATED = "allow bubblewrap to make namespaces here, or run tool workers on another machine"
+CHECKED = {
+    "store": "its server or its disk",
+    "Temporal": "the server's process, its load and its disk",
+    "disks": "a network file system may have gone",
+    "isolation": "this machine may be busy",
+    "containers": "the container engine",
+    "sandboxes of this host": "Temporal and the store",
+    "workers": "the store",
+    "open runs": "Temporal",
+    "notices": "Temporal and the store",
+}
 SEEN_SHOWN = 20
+T = TypeVar("T")
 
 
 def command(
@@ -45,38 +64,98 @@ def command(
 
     Exit status 1 if anything needs attention.
     """
-    settings = load_settings(store, temporal)
-    raise typer.Exit(asyncio.run(Doctor(settings, make_console()).examine(clean)))
+    raise typer.Exit(asyncio.run(_examined(load_settings(store, temporal), clean)))
 
 
-@dataclass(frozen=True)
+async def _examined(settings: Settings, clean: bool) -> int:
+    doctor = Doctor(settings, make_console())
+    status = await doctor.examine(clean)
+    if doctor.gave_up:  # its threads would be waited for as long as what they ask
+        sys.stdout.flush()
+        os._exit(status)
+    return status
+
+
+@dataclass
 class Doctor:
     settings: Settings
     console: Console
+    gave_up: bool = False
+    """Whether something was asked that gave no answer in its time."""
 
     async def examine(self, clean: bool) -> int:
-        """Show everything, destroying orphans before if asked to; returns the exit status."""
-        journal, of_store = await self._store()
-        client, of_temporal = await self._temporal()
+        """Show everything, destroying orphans before if asked to; returns the exit status.
+
+        What doesn't answer is a finding: everything is asked side by side, in two rounds.
+        """
+        (journal, of_store), (client, of_temporal), disks = await asyncio.gather(
+            self._within("store", FIRST_SECONDS, self._store(), (None, _unanswered("store", FIRST_SECONDS))),
+            self._within(
+                "Temporal", FIRST_SECONDS, self._temporal(), (None, _unanswered("Temporal", FIRST_SECONDS))
+            ),
+            self._answered(
+                "disks", FIRST_SECONDS, asyncio.to_thread(disk_findings, used_folders(self.settings))
+            ),
+        )
         identity = journal.store_identity if journal else self.settings.store
         backend = open_backend(self.settings.sandbox, self.settings.sandbox.folder_of(identity))
+        full = any(disk.is_full for disk in disks)
+        audit = None if journal is None else SandboxAudit(backend, journal, client)
+        cleaned = (
+            [Finding(f"destroyed {held.fact}") for held in await audit.clean()] if clean and audit else []
+        )
+        parts: dict[str, Coroutine[Any, Any, list[Finding]]] = {
+            "isolation": isolation(backend.own),
+            "containers": containers(backend.containers),
+        }
+        if journal is not None and audit is not None:
+            parts |= {
+                "sandboxes of this host": self._leases(audit, journal, full),
+                "workers": _workers(journal),
+            }
+        if client is not None and not full:  # a server that can't write answers some questions, and wrongly
+            parts["open runs"] = self._stuck(client)
+            if journal is not None:
+                parts["notices"] = given_notices(client, journal)
+        asked = (self._answered(what, SECOND_SECONDS, part) for what, part in parts.items())
+        found = dict(zip(parts, await asyncio.gather(*asked), strict=True))
         programs = [self._bubblewrap(), browser()]
-        machine = [await isolation(backend.own), *programs, await containers(backend.containers)]
-        sections = {"machine": [*machine, of_store, of_temporal]}
-        if journal is not None:
-            seen = await heartbeat_ages(journal)
-            audit = SandboxAudit(backend, journal, client)
-            cleaned = [Finding(f"destroyed {held.fact}") for held in await audit.clean()] if clean else []
-            sections["sandboxes of this host"] = cleaned + await self._leases(audit, seen)
-            sections["workers"] = heartbeats(seen)
-        if client is not None:
-            sections["open runs"] = await self._stuck(client)
-        sections["notices"] = notice_settings(self.settings.notify)
-        if client is not None and journal is not None:
-            sections["notices"] += await given_notices(client, journal)
+        sections = {
+            "machine": [
+                *found.pop("isolation"),
+                *programs,
+                *found.pop("containers"),
+                *disks,
+                of_store,
+                of_temporal,
+            ],
+            **found,
+            "notices": [*notice_settings(self.settings.notify), *found.get("notices", ())],
+        }
+        if cleaned:
+            sections["sandboxes of this host"] = cleaned + sections["sandboxes of this host"]
+        if client is not None and full:
+            sections["open runs"] = [
+                Finding("not looked at: a disk is full, which would be taken for many faults")
+            ]
         for title, findings in sections.items():
             show(self.console, title, findings)
         return int(any(finding.advice is not None for findings in sections.values() for finding in findings))
+
+    async def _answered(
+        self, what: str, seconds: float, asked: Coroutine[Any, Any, list[Finding]]
+    ) -> list[Finding]:
+        return await self._within(what, seconds, asked, [_unanswered(what, seconds)])
+
+    async def _within(self, what: str, seconds: float, asked: Coroutine[Any, Any, T], otherwise: T) -> T:
+        try:
+            async with asyncio.timeout(seconds) as bound:
+                return await asked
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            self.gave_up = True
+            return otherwise
 
     async def _store(self) -> tuple[Journal | None, Finding]:
         try:
@@ -89,13 +168,14 @@ class Doctor:
     async def _temporal(self) -> tuple[Client | None, Finding]:
         """The client, None where there is no connection, and the state of Temporal."""
         try:
-            async with asyncio.timeout(TIMEOUT):
-                client = await connect(self.settings.temporal)
-                missing = await missing_search_attributes(client)
-        except TimeoutError:
-            return None, Finding("Temporal: no answer", "see to the server's health")
+            client = await connect(self.settings.temporal)
+            missing = await missing_search_attributes(client)
         except (InvalidInput, RPCError) as error:
-            return None, Finding(f"Temporal: {error}", "make it reachable: TEMPORAL_ADDRESS, or --temporal")
+            binary = obtainable_binary()
+            own = THREE_WAYS if binary is None else f"or start `clotho dev`, whose server is {binary}"
+            return None, Finding(
+                f"Temporal: {error}", f"make it reachable: TEMPORAL_ADDRESS, or --temporal; {own}"
+            )
         place = f"Temporal: {client.service_client.config.target_host}, namespace {client.namespace}"
         if missing:
             advice = f"start a worker, which adds them, or run: {creation_command(missing)}"
@@ -108,9 +188,11 @@ class Doctor:
             return Finding("bubblewrap: not installed", "install it: apt install bubblewrap")
         return Finding(f"bubblewrap: {found}")
 
-    async def _leases(self, audit: SandboxAudit, seen: dict[str, float]) -> list[Finding]:
+    async def _leases(self, audit: SandboxAudit, journal: Journal, full: bool) -> list[Finding]:
+        """On a full disk, workers that are there can't say so."""
         queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
-        present = seen.get(queue, float("inf")) < LIVENESS_SECONDS
+        seen = await heartbeat_ages(journal)
+        present = full or seen.get(queue, float("inf")) < LIVENESS_SECONDS
         held = sorted(await audit.held(), key=lambda each: each.record.lease)
         return [self._lease(each, present) for each in held] or [Finding("none")]
 
@@ -139,31 +221,37 @@ def browser() -> Finding:
     return Finding(f"browser: {lacking() or chromium()}")
 
 
-async def isolation(backend: SandboxBackend) -> Finding:
+async def isolation(backend: SandboxBackend) -> list[Finding]:
     try:
         report = await backend.probe()
     except (ClothoError, OSError) as error:
-        return Finding(f"isolation: {error}", "give another sandbox.root, such as CLOTHO_SANDBOX__ROOT")
+        return [Finding(f"isolation: {error}", "give another sandbox.root, such as CLOTHO_SANDBOX__ROOT")]
     if not report.isolated:
-        return Finding(
-            f"isolation: a sandbox here can't be proved that it {', '.join(report.missing)}",
-            "allow bubblewrap to make namespaces here, or run tool workers on another machine",
-        )
+        fact = f"isolation: a sandbox here can't be proved that it {', '.join(report.missing)}"
+        return [Finding(fact, UNISOLATED)]
     bounds = f"memory {report.memory}, processes {report.processes}, disk {report.disk}"
     bounds = f"{bounds}, processors {report.processors}"
     user = "two users for each sandbox" if report.own_user else "the worker's user for all of them"
     user = f"{user}; {'with' if report.landlock else 'without'} Landlock"
     refused = f"; runs with `limits: required` are refused ({', '.join(report.unlimited)})"
-    return Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")
+    return [Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")]
 
 
-async def containers(backend: SandboxBackend) -> Finding:
+async def containers(backend: SandboxBackend) -> list[Finding]:
     """The state of the container engine, which only runs with `--sandbox docker` need."""
     report = await backend.probe()
     if not report.isolated:
         reasons = "; ".join(missing.removeprefix("starts at all: ") for missing in report.missing)
-        return Finding(f"containers: none here ({reasons})")
-    return Finding(f"containers: an engine answers; bounds: memory {report.memory}, disk {report.disk}")
+        return [Finding(f"containers: none here ({reasons})")]
+    return [Finding(f"containers: an engine answers; bounds: memory {report.memory}, disk {report.disk}")]
+
+
+async def _workers(journal: Journal) -> list[Finding]:
+    return heartbeats(await heartbeat_ages(journal))
+
+
+def _unanswered(what: str, seconds: float) -> Finding:
+    return Finding(f"{what}: no answer within {seconds:g} s", f"see to its health: {CHECKED[what]}")
 
 
 def heartbeats(seen: dict[str, float]) -> list[Finding]:

@@ -12,6 +12,8 @@ class Finding:
     fact: str
     advice: str | None = None
     """The remedy; None: nothing to do."""
+    is_full: bool = False
+    """Whether it tells of a full disk, which other findings may only follow from."""
 
 
 def show(console: Console, title: str, findings: list[Finding]) -> None:

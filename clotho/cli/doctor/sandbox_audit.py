@@ -87,7 +87,8 @@ class SandboxAudit:
             async with asyncio.timeout(ANSWER_SECONDS):
                 if await is_superseded(self._journal, rollout, number):
                     return OwnerStatus.SUPERSEDED
-                if not namespace_labels(client, self._journal.store_identity).same_namespace(record.labels):
+                ours = await namespace_labels(client, self._journal.store_identity)
+                if not ours.same_namespace(record.labels):
                     return OwnerStatus.EXPIRED if record.expires < time.time() else OwnerStatus.ELSEWHERE
                 state = await RolloutOwners(client).state(rollout)
         except (Unavailable, TimeoutError):

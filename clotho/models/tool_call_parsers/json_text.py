@@ -6,10 +6,9 @@ from typing import Any
 from pydantic import JsonValue
 
 from clotho.models.tool_call_parsers.parser import ParsedCall, parsed_call
+from clotho.untrusted import require_shallow
 
 DECODER = json.JSONDecoder()
-DEEPEST = 100
-"""Far more than any tool asks for, and far less than what the interpreter's stack holds."""
 
 
 def decode(text: str) -> Any:
@@ -35,14 +34,8 @@ def encode(value: JsonValue, *, finite: bool = False) -> str:
 
 
 def _shallow(value: Any) -> Any:
-    """`value`, unless its nesting could exhaust the stack of code that walks it later."""
-    layer = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(DEEPEST):
-        inner = (each.values() if isinstance(each, dict) else each for each in layer)
-        layer = [item for items in inner for item in items if isinstance(item, (dict, list))]
-        if not layer:
-            return value
-    raise ValueError("nested too deeply")
+    require_shallow(value)
+    return value
 
 
 def decoded_call(name: JsonValue, arguments: JsonValue) -> ParsedCall:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from clotho.errors import InvalidInput, SandboxUnavailable
-from clotho.sandbox.containers.outages import is_outage_of_pull
+from clotho.sandbox.containers.known_failures import Request, failure_of
 
 NAMES = ("apptainer", "singularity")
 LOG_CHARS = 2_000
@@ -67,9 +67,10 @@ class Apptainer:
             raise SandboxUnavailable(f"image {source} can't be unpacked within {seconds:g} s") from None
         if done.returncode != 0:
             said = done.stderr.strip()[-LOG_CHARS:]
-            local = "://" not in source
-            kind = InvalidInput if local or not is_outage_of_pull(said) else SandboxUnavailable
-            raise kind(f"image {source} can't be unpacked: {said}")
+            subject = f"image {source} can't be unpacked"
+            if "://" not in source:  # a file of this host
+                raise InvalidInput(f"{subject}: {said}")
+            raise failure_of(subject, said, Request.PULL)
 
 
 def bind(source: Path | str, seen: str, *, read_only: bool = False) -> str:

@@ -54,3 +54,5 @@ class ImageView(View):
             seen = self._seen_private(isolated=True)
             yield bind(self.private / "hidden", f"{seen}/hidden", read_only=True)
             yield bind(self.private / "tmp", f"{seen}/tmp")
+            for each in self.placed():
+                yield bind(each.source, each.seen, read_only=each.read_only)

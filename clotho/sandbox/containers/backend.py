@@ -27,6 +27,7 @@ from clotho.sandbox.containers.host import ContainerHost, groups_of, make_folder
 from clotho.sandbox.containers.leftovers import reap_leftovers
 from clotho.sandbox.containers.pool import WarmPool
 from clotho.sandbox.containers.view import ContainerView, bounds_of, instance_of
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.hosted import HostedBackend, digest_of
@@ -59,6 +60,10 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
     async def system(self, lease: str) -> str:
         record = self._record_of(self._folder(lease), lease)
         return record.image if record.missing is None else f"{record.image} without {record.missing}"
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        """An engine removes the control groups of a container that has ended, and their counts with them."""
+        return frozenset({Evidence.SIGNALS})
 
     async def create(
         self,

@@ -13,14 +13,15 @@ from pathlib import Path
 from clotho.errors import InvalidInput
 from clotho.sandbox.backend import WORKSPACE, Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.containers.config import DockerConfig, require_apart, volumes_apart
+from clotho.sandbox.containers.accounts import home_in, named_user
+from clotho.sandbox.containers.config import DockerConfig, require_apart, require_free, volumes_apart
 from clotho.sandbox.containers.folders import ContainerRecord
-from clotho.sandbox.containers.holdings import Image
+from clotho.sandbox.containers.holdings import LABEL, LEASE_LABEL, Image
 from clotho.sandbox.containers.host import ContainerHost
 from clotho.sandbox.containers.images import build
 from clotho.sandbox.containers.seeds import Seeds
-from clotho.sandbox.places import MOST_ROOTS
-from clotho.sandbox.supervised.folders import lock
+from clotho.sandbox.places import MOST_ROOTS, TMP, outermost
+from clotho.sandbox.supervised.folders import identity_of, lock
 from clotho.sandbox.threads import with_image
 
 
@@ -37,10 +38,17 @@ class Beginnings:
         """The record of a sandbox to make, and what to restore in it. Raises InvalidInput for a missing image."""
         asked = (config.image, config.dockerfile, config.pull, config.platform)
         image = await with_image((self.root, asked), self._image, config)
+        if config.image_places:
+            home = await with_image((self.root, image.id, config.user), self._home, config, image)
+            config = config.model_copy(update={"home": home})
         record = _record(lease, spec, config, labels, image)
         seeds = Seeds(self.root, self.host)
         seed = await with_image((self.root, seeds.key(record)), seeds.of, record)
         return record.model_copy(update={"user": _user(config, image, seed.users)}), seed.restore
+
+    def _home(self, config: DockerConfig, image: Image) -> str:
+        ownership = {LABEL: identity_of(self.root), LEASE_LABEL: "0"}
+        return home_in(self.host.engine, config, image, ownership)
 
     def _image(self, config: DockerConfig) -> Image:
         engine, locks = self.host.engine, self.root / "locks"
@@ -57,14 +65,16 @@ class Beginnings:
 def _record(
     lease: str, spec: SandboxSpec, config: DockerConfig, labels: Labels | None, image: Image
 ) -> ContainerRecord:
-    workdir = config.workdir or image.workdir.rstrip("/") or WORKSPACE
+    workdir = config.workdir or image.workdir.rstrip("/") or ("/" if config.image_places else WORKSPACE)
     aliases = {path: meant for path, meant in spec.aliases.items() if (path, meant) != (workdir, WORKSPACE)}
     spec = spec.model_copy(update={"aliases": aliases})
     try:
-        taken = (workdir, config.home, "/tmp", *spec.writable_roots, *spec.aliases)
-        require_apart(*taken)
+        own = outermost((workdir, config.home, TMP, *spec.writable_roots))
+        require_apart(*own, *spec.aliases)
+        free = (each for each in (workdir, config.home, *spec.writable_roots) if each != "/")
+        require_free(*free, tmpfs=config.tmpfs)
         room = MOST_ROOTS - len(spec.writable_roots)
-        volumes = volumes_apart(image.volumes, *taken, tmpfs=config.tmpfs, room=room)
+        volumes = volumes_apart(image.volumes, *own, *spec.aliases, tmpfs=config.tmpfs, room=room)
     except ValueError as error:
         raise InvalidInput(f"{config}: {error}; give another workdir, home or image") from error
     return ContainerRecord(
@@ -82,7 +92,7 @@ def _record(
 
 def _user(config: DockerConfig, image: Image, users: Mapping[str, int]) -> int:
     """Raises InvalidInput for a name that the image doesn't know, and a user whom no files can be given to."""
-    name = config.user or image.user.partition(":")[0] or "0"
+    name = named_user(config, image)
     if not name.isdigit() and name not in users:
         raise InvalidInput(f"{config} has no user {name!r} in its /etc/passwd: give an id")
     user = int(name) if name.isdigit() else users[name]

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from clotho.frozen_model import FrozenModel
-from clotho.sandbox.places import AGENT_HOME, PATH, TMP
+from clotho.sandbox.places import AGENT_HOME, PATH
 
 TMPFS = {
     "/var/tmp": "rw,noexec,nosuid,nodev,size=256m,mode=1777",
     "/run": "rw,noexec,nosuid,nodev,size=64m,mode=1777",
 }
-
+OF_THE_ENGINE = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf", "/dev", "/proc", "/sys")
+"""Made by the engine in every container."""
 
 REFUSED = {
     "userns": "an engine maps users for all of its containers: set it up so, or run it without root",
@@ -39,6 +40,9 @@ class DockerConfig(FrozenModel):
     """The workspace's path; None: the image's working directory, or /work where it has none."""
     home: str = AGENT_HOME
     """The path of the agent's home."""
+    image_places: bool = False
+    """Whether places are those of a plain container: HOME the image's own for the user, in place of `home`, and the
+    workspace `/` where the image has no working directory."""
     user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
     """The user of commands, by name or id; None: the image's."""
     network: Literal["none", "default"] = "none"
@@ -58,7 +62,9 @@ class DockerConfig(FrozenModel):
     checkpoint: Literal["folders", "commit"] = "folders"
     """Whether checkpoints also have changes of the image's own system, which the engine commits to an image."""
     verify_in: Literal["container", "image"] = "container"
-    """The files of the system that verifiers see: as the agent left them, or the image's own."""
+    """The files of the system that verifiers see: as the agent left them, or the image's own.
+
+    Of a workspace that is `/` they are the former."""
     system_changes_mb: int = Field(default=8192, ge=0)
     """MiB that commands may change of the image's own system for verifiers to see it: with more, the score is 0."""
 
@@ -83,7 +89,7 @@ class DockerConfig(FrozenModel):
     @field_validator("workdir", "home")
     @classmethod
     def _is_path(cls, value: str | None) -> str | None:
-        if value is not None and PATH.fullmatch(value) is None:
+        if value not in (None, "/") and PATH.fullmatch(value or "") is None:
             raise ValueError(f"{value!r} is no absolute path of a folder")
         return value
 
@@ -103,8 +109,11 @@ class DockerConfig(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _apart(self) -> "DockerConfig":
-        require_apart(*(path for path in (self.workdir, self.home, TMP) if path is not None))
+    def _whole_system(self) -> "DockerConfig":
+        if self.home == "/":
+            raise ValueError("home: a home is a folder of its own")
+        if self.workdir == "/" and self.read_only:
+            raise ValueError("workdir: `/` is the image's own system, which read_only keeps from changes")
         return self
 
 
@@ -114,6 +123,18 @@ def require_apart(*paths: str) -> None:
         for other in paths[at + 1 :]:
             if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
                 raise ValueError(f"{one!r} and {other!r} lie within each other: a sandbox has them apart")
+
+
+def require_free(*paths: str, tmpfs: Iterable[str]) -> None:
+    """Raises ValueError for a folder in which the engine mounts something: no archive could be unpacked there."""
+    for path in paths:
+        for mounted in (*tmpfs, *OF_THE_ENGINE):
+            if f"{mounted}/".startswith(f"{path}/") or (
+                mounted in OF_THE_ENGINE and f"{path}/".startswith(f"{mounted}/")
+            ):
+                raise ValueError(
+                    f"{path!r} can't be a folder of a sandbox: the engine mounts {mounted} there"
+                )
 
 
 def volumes_apart(
@@ -131,7 +152,11 @@ def volumes_apart(
             require_apart(volume, *taken, *tmpfs, *own)
         except ValueError as error:
             raise ValueError(f"the image's VOLUME: {error}") from None
-        if PATH.fullmatch(volume) is None or volume.split("/")[1] in ("dev", "proc", "sys"):
+        try:
+            require_free(volume, tmpfs=tmpfs)
+        except ValueError as error:
+            raise ValueError(f"the image's VOLUME: {error}") from None
+        if PATH.fullmatch(volume) is None:
             raise ValueError(f"the image's VOLUME {volume!r} can't be a folder of a sandbox")
         if len(own) == room:
             raise ValueError(f"the image's VOLUME {volume!r} is one folder too many for a checkpoint")

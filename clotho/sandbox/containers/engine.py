@@ -4,6 +4,8 @@ Everything blocks. An engine that doesn't answer is SandboxUnavailable, and aske
 such as an image that doesn't exist, is InvalidInput.
 """
 
+import io
+import tarfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from clotho.config import engine_socket
 from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.sandbox.containers.holdings import LABEL, OF_THIS_HOST, Image, Made
-from clotho.sandbox.containers.outages import is_outage_of_build, is_outage_of_pull
+from clotho.sandbox.containers.known_failures import NO_GPUS, Request, failure_of
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -26,11 +28,6 @@ KEEP_SECONDS = 1800
 """For what takes as long as what a container has written is large."""
 REMOVE_SECONDS = 10.0
 LOG_CHARS = 2_000
-NO_DRIVER = "could not select device driver"
-"""Docker's words where it knows no GPUs."""
-NO_GPUS = (
-    "the container engine can't give sandboxes GPUs (gpus), which takes Docker and NVIDIA's container toolkit"
-)
 
 
 class Engine:
@@ -101,13 +98,12 @@ class Engine:
         """The image called `name`, pulled where that is due. Raises InvalidInput where there is none."""
         errors = sdk().errors
         with engine_failures(f"image {name}"):
-            if pull == "always":
-                self._pull(name, platform)
-            try:
+            found = None
+            with suppress(errors.ImageNotFound):  # a name that it can't parse, podman may pull as another
                 found = self.client.images.get(name)
-            except errors.ImageNotFound:
-                if pull == "never":
-                    raise InvalidInput(f"there is no image {name} on this host, and none is pulled") from None
+            if found is None and pull == "never":
+                raise InvalidInput(f"there is no image {name} on this host, and none is pulled")
+            if found is None or pull == "always":
                 self._pull(name, platform)
                 found = self.client.images.get(name)
         config = found.attrs.get("Config") or {}
@@ -121,14 +117,36 @@ class Engine:
             volumes=sorted({path.rstrip("/") for path in config.get("Volumes") or ()}),
         )
 
+    def text_in(self, image: str, path: str, max_bytes: int, labels: Mapping[str, str]) -> str:
+        """The beginning of a text file in an image; empty where there is none. `labels` are of who asks."""
+        errors = sdk().errors
+        with engine_failures(f"image {image}"):
+            made = self.client.api.create_container(image, command=["-"], labels=dict(labels))
+            try:
+                content, _ = self.client.api.get_archive(made["Id"], path)
+                archive = io.BytesIO(b"".join(content)[: max_bytes + 2 * tarfile.BLOCKSIZE])
+                with tarfile.open(fileobj=archive) as tar:
+                    member = tar.next()
+                    if member is None or not member.isreg():
+                        return ""
+                    archive.seek(member.offset_data)
+                    return archive.read(min(member.size, max_bytes)).decode(errors="replace")
+            except errors.NotFound:
+                return ""
+            finally:
+                self.remove(made["Id"])
+
     def has_image(self, name: str) -> bool:
+        return self.image_id(name) is not None
+
+    def image_id(self, name: str) -> str | None:
+        """The id of the image that `name` means now; None where the engine has none."""
         errors = sdk().errors
         with engine_failures(f"image {name}"):
             try:
-                self.client.images.get(name)
+                return str(self.client.images.get(name).id)
             except errors.ImageNotFound:
-                return False
-        return True
+                return None
 
     def build(
         self, context: Path, dockerfile: str, name: str, arguments: Mapping[str, str], platform: str | None
@@ -151,13 +169,12 @@ class Engine:
                     timeout=PULL_SECONDS,
                 )
             except errors.BuildError as error:
-                if is_outage_of_build(str(error.msg)):
-                    raise SandboxUnavailable(
-                        f"{context / dockerfile} can't be built now: {error.msg}"
-                    ) from error
+                failure = failure_of(f"{context / dockerfile} can't be built", str(error.msg), Request.BUILD)
+                if isinstance(failure, SandboxUnavailable):
+                    raise failure from error
                 lines = (str(each.get("stream") or each.get("error") or "") for each in error.build_log)
                 said = "".join(lines).strip()[-LOG_CHARS:]
-                raise InvalidInput(f"{context / dockerfile} can't be built: {error.msg}\n{said}") from error
+                raise InvalidInput(f"{failure}\n{said}") from error
 
     def _pull(self, name: str, platform: str | None) -> None:
         """An engine may tell of a failure by its status, or in what it reports while it pulls."""
@@ -175,10 +192,9 @@ class Engine:
             said = _said(error)
         if not said:
             return
-        said = said[-LOG_CHARS:]
-        if name.startswith(OF_THIS_HOST) or not is_outage_of_pull(said):
-            raise InvalidInput(f"there is no image {name}: {said}")
-        raise SandboxUnavailable(f"image {name} can't be pulled now: {said}")
+        if name.startswith(OF_THIS_HOST):
+            raise InvalidInput(f"there is no image {name} on the engine's host: build or import it there")
+        raise failure_of(f"image {name} can't be pulled", said[-LOG_CHARS:], Request.PULL)
 
     # ---- containers ----
 
@@ -300,11 +316,9 @@ def engine_failures(what: str) -> Iterator[None]:
     try:
         yield
     except errors.APIError as error:
-        if NO_DRIVER in _said(error):
-            raise InvalidInput(f"{NO_GPUS}: {_said(error)}") from error
         if error.status_code == 400:
             raise InvalidInput(f"{what}: {_said(error)}") from error
-        raise SandboxUnavailable(f"{what}: {_said(error)}") from error
+        raise failure_of(what, _said(error)) from error
     except (errors.DockerException, OSError) as error:
         raise SandboxUnavailable(f"{what}: {error}") from error
 

@@ -6,8 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from clotho.errors import InvalidInput
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.holdings import KEPT
+from clotho.sandbox.places import outermost
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.folders import SupervisedFolder, SupervisedRecord, identity_of
 
@@ -99,7 +101,15 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
         disk = self.files / "disk"
         further = {path: disk / f"root-{number}" for number, path in enumerate(record.roots)}
         own = {record.workdir: disk / "work", record.config.home: disk / "home", "/tmp": disk / "tmp"}
-        return {**own, **further}
+        every = {**own, **further}
+        return {path: every[path] for path in outermost(every)}
+
+    def place_of(self, record: ContainerRecord, path: str) -> Path:
+        """The folder on this host of a `path` in one that commands write to; raises InvalidInput for others."""
+        for outer, place in self.writable(record).items():
+            if f"{path}/".startswith(f"{outer}/"):
+                return place / path.removeprefix(outer).lstrip("/")
+        raise InvalidInput(f"{path!r} is in no folder of the sandbox")
 
     def instances(self) -> dict[str, Path]:
         """The control directories by their containers, the agent's first."""
@@ -126,6 +136,11 @@ def owned(path: Path, user: int, mode: int = 0o755) -> None:
     """Make a folder that is the user's."""
     path.mkdir(parents=True)
     path.chmod(mode)
+    own(path, user)
+
+
+def own(path: Path, user: int) -> None:
+    """Give a folder to the user, as far as this process may."""
     if os.geteuid() == 0:
         os.chown(path, user, user)
 

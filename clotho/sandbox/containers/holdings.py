@@ -53,8 +53,16 @@ class Made:
             id=found["Id"],
             name=names[0].lstrip("/").removeprefix(OF_THIS_HOST),
             owner=labels[LABEL],
-            lease_ends=found["Created"] + float(labels.get(LEASE_LABEL) or 0),
+            lease_ends=found["Created"] + _seconds(labels.get(LEASE_LABEL)),
             ended=found.get("State", "exited") in ENDED,
             created=found["Created"],
             rollout=labels.get(ROLLOUT_LABEL),
         )
+
+
+def _seconds(label: str | None) -> float:
+    """0 for a label that is missing, or that no backend writes."""
+    try:
+        return float(label or 0)
+    except ValueError:
+        return 0.0

@@ -3,7 +3,6 @@
 Everything blocks, and is called with the sandbox's folder locked.
 """
 
-import os
 import shutil
 import subprocess
 import time
@@ -13,13 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from clotho.errors import InvalidInput, SandboxUnavailable, WorkspaceRefused
+from clotho.sandbox.containers.config import OF_THE_ENGINE
 from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, owned
 from clotho.sandbox.containers.forgotten import end_forgotten
 from clotho.sandbox.containers.holdings import OF_THIS_HOST
 from clotho.sandbox.containers.layer import written
 from clotho.sandbox.containers.view import CONTROL, PROGRAM, ContainerView
-from clotho.sandbox.supervised import launch
+from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.seccomp import program as seccomp_program
 from clotho.sandbox.supervisor import supervisor_copy
@@ -28,8 +28,6 @@ READY_SECONDS = 60.0
 LOOK_SECONDS = 0.5
 """Seconds after which a container that says nothing is asked for."""
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
-OF_THE_ENGINE = ("/etc/hostname", "/etc/hosts", "/etc/mtab", "/etc/resolv.conf", "/dev", "/proc", "/sys")
-"""Changed in every container."""
 
 
 class ContainerHost:
@@ -89,7 +87,7 @@ class ContainerHost:
         Raises WorkspaceRefused for changes that an engine would copy for too long.
         """
         folder, record = view.folder, view.record
-        if record.config.read_only or record.config.verify_in == "image":
+        if record.config.read_only or (record.config.verify_in == "image" and record.workdir != "/"):
             return record.image
         if not self.changed_outside(view):
             return record.begun_from
@@ -117,17 +115,20 @@ class ContainerHost:
         """Make the private folder of an epoch's verifier, under an unguessable name."""
         for left in folder.files.glob("private-*"):
             shutil.rmtree(left)
+        hidden, placed = placed_files.split(hidden_files)
+        writable = folder.writable(record)
+        roots = placed_files.roots_of(
+            placed, (path for path in record.spec.writable_roots if path in writable)
+        )
         private = folder.draw_private(epoch)
         (private / "hidden").mkdir(parents=True)
-        for name, content in hidden_files.items():
-            file = private / "hidden" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
-            file.chmod(0o755)
-        for each, _, _ in os.walk(private / "hidden"):
-            os.chmod(each, 0o755)  # whatever the worker's umask: commands may be another user's
-        for own in folder.writable(record).values():
+        placed_files.write(private / "hidden", hidden)
+        placed_files.write(private / placed_files.PLACED, placed)
+        for own in writable.values():
             _make_enterable(own, record.user)
+        for root in roots:
+            _delete(writable[root])
+            owned(writable[root], record.user)
         return private
 
 
@@ -177,6 +178,11 @@ def _delete(folder: Path) -> None:
 def make_folders(folder: ContainerFolder, record: ContainerRecord) -> None:
     """Nobody but root, and the engine for it, passes through the folder to what is in it for everybody."""
     folder.files.mkdir(mode=0o700, parents=True)
-    for path in folder.writable(record).values():
+    writable = folder.writable(record)
+    for path in writable.values():
         owned(path, record.user)
-    (folder.files / "disk" / "tmp").chmod(0o1777)
+    if "/tmp" in writable:
+        writable["/tmp"].chmod(0o1777)
+    for seen in (record.workdir, record.config.home):
+        if seen != "/" and not (inner := folder.place_of(record, seen)).exists():  # in another one
+            owned(inner, record.user)

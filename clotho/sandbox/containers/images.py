@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from clotho.sandbox.containers.engine import Engine, sdk
 from clotho.sandbox.supervised.folders import lock
 
 REPOSITORY = "localhost/clotho-build"
+FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?([^\s$]+)(?:\s|$)", re.IGNORECASE | re.MULTILINE)
 
 
 def build(
@@ -28,7 +30,10 @@ def build(
     """
     if not (context / dockerfile).is_file():
         raise InvalidInput(f"no {dockerfile} in {context}")
-    name = f"{REPOSITORY}-{content_digest(context, dockerfile, arguments or {}, platform)[:24]}"
+    digest = content_digest(context, dockerfile, arguments or {}, platform)
+    if bases := tuple(known_bases(engine, (context / dockerfile).read_text(errors="replace"))):
+        digest = hashlib.sha256("\n".join((digest, *bases)).encode()).hexdigest()
+    name = f"{REPOSITORY}-{digest[:24]}"
     if engine.has_image(name):
         return name
     locks.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,6 +41,14 @@ def build(
         if not engine.has_image(name):
             engine.build(context, dockerfile, name, dict(arguments or {}), platform)
     return name
+
+
+def known_bases(engine: Engine, dockerfile: str) -> Iterator[str]:
+    """The ids of the images that a Dockerfile begins from, as far as the engine has them: a name may come to mean
+    another one, and what is built from it then is another image, too."""
+    for name in dict.fromkeys(FROM.findall(dockerfile)):
+        if (identity := engine.image_id(name)) is not None:
+            yield f"{name} {identity}"
 
 
 def content_digest(context: Path, dockerfile: str, arguments: Mapping[str, str], platform: str | None) -> str:

@@ -5,19 +5,16 @@ have folders of the same paths. What another backend made may be in use as long 
 last. Only what has ended is removed, and an image only where no container has it.
 """
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from clotho.errors import SandboxUnavailable
 from clotho.sandbox.containers.commits import left_over, remove_unused, rollout_of
 from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.containers.folders import ContainerFolder, members
 from clotho.sandbox.containers.holdings import KEPT, Made
+from clotho.sandbox.reaper import going_on
 from clotho.sandbox.supervised.folders import GRACE_SECONDS, identity_of
-
-log = logging.getLogger("clotho")
 
 
 def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
@@ -46,12 +43,10 @@ def _rollouts(root: Path) -> frozenset[str]:
 
 def _removed(container: Made, engine: Engine) -> bool:
     """By its id: another may have its name by now."""
-    try:
+    with going_on(f"container {container.name} not removed"):  # such as one that runs after all
         engine.remove(container.id, force=False)
-    except SandboxUnavailable as error:  # it runs after all
-        log.info("container %s not removed: %s", container.name, error)
-        return False
-    return True
+        return True
+    return False
 
 
 def _left(made: Sequence[Made], own: str, known: Sequence[str]) -> Iterator[Made]:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable, WorkspaceRefused
 from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.containers.accounts import home_in
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import Engine, engine_failures, sdk
 from clotho.sandbox.containers.images import build
@@ -112,6 +113,7 @@ class ContainerMachine:
             raise InvalidInput(f"{config}: an engine elsewhere commits no checkpoints")
         if config.read_only:
             raise InvalidInput(f"{config}: read_only takes folders of this host: the engine has none of them")
+        home = home_in(self._engine, config, image, {}) if config.image_places else ""
         tmpfs = tuple(f"{path}/" for path in config.tmpfs)
         if own := [volume for volume in image.volumes if not f"{volume}/".startswith(tmpfs)]:
             raise InvalidInput(f"{config}: an engine elsewhere can't keep the image's VOLUME {own[0]}")
@@ -119,7 +121,8 @@ class ContainerMachine:
             {
                 "image": image.id,
                 "architecture": ARCHITECTURES[image.architecture],
-                "workdir": image.workdir,
+                "workdir": image.workdir.rstrip("/") or ("/" if config.image_places else ""),
+                "home": home,
                 "environment": dict(image.environment),
                 "user": image.user,
             }
@@ -248,8 +251,9 @@ class ContainerMachine:
                 all=True, filters={"label": [f"{name}={value}" for name, value in labels.items()]}
             )
         return [
-            Found(each["Names"][0].lstrip("/"), each["Labels"], each["State"] == "running", each["Id"])
+            Found(name.lstrip("/"), each["Labels"], each["State"] == "running", each["Id"])
             for each in found
+            for name in (each["Names"] or ())[:1]  # one that is just being removed has none
         ]
 
 

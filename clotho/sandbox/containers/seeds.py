@@ -15,6 +15,7 @@ from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import MAX_CHECKPOINT_BYTES, SandboxInstance
 from clotho.sandbox.checkpoints import Checkpoint, Restore
+from clotho.sandbox.containers.accounts import PASSWD_BYTES
 from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord
 from clotho.sandbox.containers.host import ContainerHost
 from clotho.sandbox.containers.view import ContainerView, instance_of
@@ -23,7 +24,6 @@ from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 PACK_SECONDS = 600
-PASSWD_BYTES = 1 << 20
 
 
 class Seed(FrozenModel):
@@ -113,6 +113,11 @@ def _packed(sandbox: SupervisedSandbox, places: Mapping[str, str], to: Path, ima
     if taken.word == "too_large":
         raise InvalidInput(
             f"{image} holds {taken.size >> 20} MiB where sandboxes have their workspace and home: "
+            "give another workdir or home"
+        )
+    if taken.word in ("not_found", "permission_denied"):  # a link, or a file system of the kernel's
+        raise InvalidInput(
+            f"{image}: {' or '.join(places.values())} isn't a folder that can be archived: "
             "give another workdir or home"
         )
     if taken.word != "ok":

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
-from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, variables
+from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, own, variables
 from clotho.sandbox.containers.holdings import LABEL, LEASE_LABEL
 from clotho.sandbox.exhaustion import Bounds
+from clotho.sandbox.supervised import placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.folders import identity_of
 from clotho.sandbox.supervised.instance import SupervisedSandbox
@@ -45,7 +46,10 @@ class ContainerView:
             return {}
         writable = self.folder.writable(self.record)
         aliases = {path: self._resolve_alias(meant) for path, meant in self.record.spec.aliases.items()}
-        return {**writable, **{path: writable[meant] for path, meant in aliases.items()}}
+        return {
+            **writable,
+            **{path: self.folder.place_of(self.record, meant) for path, meant in aliases.items()},
+        }
 
     @property
     def _aliases(self) -> dict[str, str]:
@@ -66,7 +70,7 @@ class ContainerView:
             self.record.config.read_only or self.record.config.checkpoint == "commit",
             self._aliases,
             roots,
-            tuple(self.mounts),
+            ("/",) if self.record.workdir == "/" else tuple(self.mounts),
             verifying or self.private is not None,
             self.hidden_files,
         )
@@ -94,6 +98,14 @@ class ContainerView:
         mounts += [f"{control}:{CONTROL}:rw", f"{program}:{PROGRAM}:ro"]
         if self.private is not None:
             mounts.append(f"{self.private / 'hidden'}:/.{self.private.name}/hidden:ro")
+            mounts += [
+                f"{each.source}:{each.seen}:{'ro' if each.read_only else 'rw'}"
+                for each in placed_files.mounts(
+                    self.private,
+                    self.folder.writable(self.record),
+                    lambda path: own(path, self.record.user),
+                )
+            ]
             tmpfs[f"/.{self.private.name}/tmp"] = VERIFIER_TMP
         return {
             "entrypoint": [PROGRAM],

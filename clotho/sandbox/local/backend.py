@@ -10,6 +10,7 @@ from pathlib import Path
 
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.local import roots
 from clotho.sandbox.local.bubblewrap import View
@@ -62,6 +63,9 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
     async def system(self, lease: str) -> str:
         return await with_host(system_fingerprint)
 
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        return await with_sandbox(lease, self._evidence, lease)
+
     async def create(
         self,
         lease: str,
@@ -74,6 +78,14 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         return await with_sandbox(lease, self._create, lease, spec, labels, restore, private)
 
     # ---- blocking ----
+
+    def _evidence(self, lease: str) -> frozenset[Evidence]:
+        """Commands share no process namespace with an isolated sandbox's supervisor but as its children."""
+        folder = self._folder(lease)
+        record = self._record_of(folder, lease)
+        counted = self._host.bounds(folder, record).counts_memory
+        told = {Evidence.MEMORY: counted, Evidence.SIGNALS: record.isolated}
+        return frozenset(way for way, is_told in told.items() if is_told)
 
     def _create(
         self,
@@ -109,6 +121,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
                 self._host.end(folder)
                 raise
             record = record.model_copy(update={"restored": digest_of(restore)})
+        self._host.reserve(folder, record)
         folder.write_record(record)  # from here on it can be found: whole
         return instance
 

@@ -1,5 +1,6 @@
 """The file system view of a local sandbox: arguments for bubblewrap, and its approximation without it."""
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, SandboxSpec
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.start_files import StartFiles
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
+from clotho.sandbox.supervised.placed_files import Mount, mounts
+from clotho.sandbox.supervised.verifying import expanded
 from clotho.sandbox.verification import AS_AGENT, HIDDEN_FILES, VerifierSetup
 
 PROGRAM = "/.supervisor"
@@ -93,11 +96,23 @@ class View:
         writable = self.folder.writable(self.spec)
         return {**writable, **{path: writable[meant] for path, meant in self.spec.aliases.items()}}
 
+    def placed(self) -> Iterator[Mount]:
+        """The hidden files that have paths of their own, in folders of the commands' user."""
+        assert self.private is not None
+        owner = (self.private / "tmp").stat()
+        yield from mounts(
+            self.private,
+            self.folder.writable(self.spec),
+            lambda path: os.chown(path, owner.st_uid, owner.st_gid),
+        )
+
     def _private_mounts(self) -> Iterator[str]:
         if self.private is not None:
             seen = self._seen_private(isolated=True)
             yield from ("--dir", seen, "--ro-bind", str(self.private / "hidden"), f"{seen}/hidden")
             yield from ("--size", str(VERIFIER_TMP), "--perms", "1777", "--tmpfs", f"{seen}/tmp")
+            for each in self.placed():
+                yield from ("--ro-bind" if each.read_only else "--bind", str(each.source), each.seen)
 
     def layout(self, isolated: bool, verifying: bool = False) -> Layout:
         """`verifying` also for the agent's own instance, where verification runs in it."""
@@ -130,11 +145,7 @@ class View:
     def directory(self, isolated: bool) -> str:
         """The directory of its first command, unless the agent's shell has left another one."""
         assert self.setup is not None
-        wanted = self.setup.directory
-        variables = self.environment(isolated)
-        for name, value in {"~": variables["HOME"], **{f"${n}": v for n, v in variables.items()}}.items():
-            if wanted == name or wanted.startswith(f"{name}/"):
-                wanted = value + wanted.removeprefix(name)
+        wanted = expanded(self.setup.directory, self.environment(isolated))
         return wanted if isolated else resolve_alias(wanted, self.bare_aliases())
 
     def arguments(

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from functools import cached_property
 from pathlib import Path
 
-from clotho.errors import IsolationUnavailable, SandboxUnavailable
+from clotho.errors import InvalidInput, IsolationUnavailable, SandboxUnavailable
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.isolation import IsolationReport
@@ -30,7 +30,7 @@ from clotho.sandbox.local.processes import end_processes_of
 from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER, PASSABLE
 from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry, supervisor_of
-from clotho.sandbox.supervised import launch
+from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervisor import supervisor_path
 
@@ -167,8 +167,6 @@ class LocalHost:
         self._fill(folder, user, spec)
         if not isolated:
             link_programs(folder.programs)
-        if bounded:
-            disk.reserve(folder.reserve, spec.disk_mb)
         return SandboxRecord(
             lease=lease,
             labels=labels,
@@ -178,6 +176,11 @@ class LocalHost:
             isolated=isolated,
             disk_image=bounded,
         )
+
+    def reserve(self, folder: SandboxFolder, record: SandboxRecord) -> None:
+        """Keep room on the sandbox's disk for its verifier, once what it begins with is there."""
+        if record.disk_image:
+            disk.reserve(folder.reserve, record.spec.disk_mb)
 
     def mount(self, folder: SandboxFolder, record: SandboxRecord) -> None:
         if record.disk_image:
@@ -253,16 +256,21 @@ class LocalHost:
         """Make the private folder of an epoch's verifier, under an unguessable name."""
         for left in folder.all_private():  # of earlier epochs, and of an attempt that never started this one
             shutil.rmtree(left)
+        hidden, placed = placed_files.split(hidden_files)
+        if placed and not record.isolated:
+            raise InvalidInput(f"hidden file {next(iter(placed))}: there is no such path without isolation")
+        roots = placed_files.roots_of(placed, record.spec.writable_roots)
         self.make_room(folder, record)
         private = folder.draw_private(epoch)
         private.mkdir(mode=0o711)
         make_owned(private / "tmp", record.user)
         (private / "hidden").mkdir()
-        for name, content in hidden_files.items():
-            file = private / "hidden" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
-            file.chmod(0o755)
+        placed_files.write(private / "hidden", hidden)
+        placed_files.write(private / placed_files.PLACED, placed)
+        writable = folder.writable(record.spec)
+        for root in roots:
+            delete_any(writable[root])
+            make_owned(writable[root], record.user)
         return private
 
     def make_room(self, folder: SandboxFolder, record: SandboxRecord) -> None:

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import WORKSPACE
+from clotho.sandbox.reaper import going_on
 from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND, Instances, drawn
-from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.loop import IMAGE_SECONDS, blocking
 from clotho.sandbox.relay.machine import Found, Machine
 from clotho.sandbox.relay.records import RelayFolder, RelayRecord, placed, scope
 from clotho.sandbox.relay.verifiers import Verifiers
@@ -45,6 +47,10 @@ class RelayedBackend:
 
     async def system(self, lease: str) -> str:
         return RelayFolder.of_lease(self._root, lease).record_of(lease).base.image
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        """A supervisor that begins beside the machine's own processes is another process to its commands."""
+        return frozenset({Evidence.SIGNALS} if self._machine.starts_first else ())
 
     async def create(
         self,
@@ -131,14 +137,14 @@ class RelayedBackend:
                     return self._instances.sandbox(folder, RelayView(found, found.agent), incarnation)
             if folder.files.exists():
                 self._end(folder)
-            base = blocking(self._machine.base(spec))
+            base = blocking(self._machine.base(spec), IMAGE_SECONDS)
             folder.create()
             record = RelayRecord(
                 lease=lease,
                 labels=labels,
                 spec=spec,
                 base=base,
-                workdir=placed(spec).workdir or base.workdir.rstrip("/") or WORKSPACE,
+                workdir=placed(spec).workdir or base.workdir or WORKSPACE,
                 agent=drawn(folder.machine),
                 restored=_digest(restore),
             )
@@ -148,7 +154,7 @@ class RelayedBackend:
                 self._instances.make_folders(folder, view, InvalidInput, clear=restore is not None)
                 made = self._instances.sandbox(folder, view, incarnation)
                 if restore is not None:
-                    made.restore(restore)
+                    made.restore(restore, self._instances.full)
             except BaseException:
                 self._end(folder, record)
                 raise
@@ -231,27 +237,33 @@ class RelayedBackend:
         with folder.locked(wait=False) as held:
             if not held or not folder.is_left():
                 return False
-            try:
+            with going_on(f"sandbox {folder.name} not reaped"):
                 self._end(folder)
-            except (InvalidInput, SandboxUnavailable) as error:  # the others can be reaped all the same
-                log.warning("sandbox %s not reaped: %s", folder.name, error)
-                return False
-            return True
+                return True
+            return False
 
     def _reap_without_folder(self) -> Sequence[str]:
         own = blocking(self._machine.list({OF_THE_BACKEND: scope(self._root)}))
-        reaped = [each.name for each in own if not each.running and self._destroyed(each.name)]
+        reaped = []
+        for each in own:
+            with going_on(f"machine {each.name} not destroyed"):
+                if not each.running and self._destroyed(each.name):
+                    reaped.append(each.name)
         if (remove := self._machine.remove_ended) is not None:
             left = sorted(self._left_by_others(), key=lambda each: each.name, reverse=True)  # verifiers first
-            reaped += [each.name for each in left if blocking(remove(each))]
+            for each in left:
+                with going_on(f"machine {each.name} not removed"):
+                    if blocking(remove(each)):
+                        reaped.append(each.name)
         return reaped
 
     def _left_by_others(self) -> Iterator[Found]:
         """Ended machines of backends that may be gone: each may be in use as long as its first lease could last."""
         for each in blocking(self._machine.list(MADE_BY_RELAY)):
-            others = each.labels[OF_THE_BACKEND] != scope(self._root)
-            if others and not each.running and float(each.labels[ENDS]) < time.time():
-                yield each
+            others = each.labels.get(OF_THE_BACKEND) != scope(self._root)
+            with suppress(ValueError):  # a time that no backend writes, or none: it isn't known whose it is
+                if others and not each.running and float(each.labels.get(ENDS, "")) < time.time():
+                    yield each
 
     def _destroyed(self, machine: str) -> bool:
         """Destroy a machine unless a folder tells of it, or its sandbox is being made or ended."""

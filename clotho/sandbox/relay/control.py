@@ -248,7 +248,7 @@ class RelayedControl:
             stream = await self.relay.stream()
             number, answer = stream.begin()
             await stream.send(number, "P", bytes((writing,)) + fields.path(path))
-            await answer
+            await stream.answered(answer)
             return stream, number
 
         stream, number = blocking(begin())

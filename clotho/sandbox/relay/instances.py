@@ -10,17 +10,20 @@ from pathlib import Path
 from clotho.errors import ClothoError, SandboxUnavailable
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.relay.control import RelayedControl
-from clotho.sandbox.relay.loop import blocking, renewal
+from clotho.sandbox.relay.loop import blocking, renewal, within
 from clotho.sandbox.relay.machine import Base, Machine
 from clotho.sandbox.relay.reconnecting import Relay
 from clotho.sandbox.relay.records import Instance, RelayFolder, RelayRecord, scope
-from clotho.sandbox.relay.requests import engine_is_full, filled_by_commands
+from clotho.sandbox.relay.requests import Full, engine_is_full, filled_by_commands
+from clotho.sandbox.relay.stream import CLOSE_SECONDS
 from clotho.sandbox.relay.view import RELAY, RelayView
 from clotho.sandbox.supervised.files import NOT_THERE
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 
 READY_SECONDS = 120.0
+CREATE_SECONDS = 1_500.0
+"""Seconds that a platform has for making a machine, beyond those after which its own package gives up."""
 MAKING_SECONDS = 600.0
 """Seconds in which a machine and its supervisor are there, and the first renewal has come."""
 LIFETIME_SECONDS = 86_400.0
@@ -45,10 +48,11 @@ class Instances:
         lifetime = self._first_lifetime(record)
         start = view.start() if self._machine.starts_first else None
         labels = self._labels(record, time.time() + lifetime)
-        blocking(self._machine.create(name, base, record.spec, labels, lifetime, start))
+        made = self._machine.create(name, base, record.spec, labels, lifetime, start)
+        blocking(made, CREATE_SECONDS)
         if start is None:
             blocking(self._machine.put(name, view.files))
-            blocking(self._begun(name, view.begin()))
+            blocking(within(READY_SECONDS, "beginning a supervisor", self._begun(name, view.begin())))
         return self._ready(name, self.control(folder, view.instance))
 
     async def _begun(self, name: str, command: Sequence[str]) -> None:
@@ -57,7 +61,7 @@ class Instances:
             while await channel.receive():
                 pass
         finally:
-            await channel.close()
+            await within(CLOSE_SECONDS, "closing a stream", channel.close())
 
     def _ready(self, name: str, control: RelayedControl) -> str:
         deadline = time.monotonic() + READY_SECONDS
@@ -108,10 +112,14 @@ class Instances:
                 instance.machine,
                 relay,
                 partial(self._renewed, folder, instance.machine),
-                engine_is_full if self._machine.starts_first else filled_by_commands,
+                self.full,
             )
             known = self._controls.setdefault(instance.token, (folder, control))
         return known[1]
+
+    @property
+    def full(self) -> Full:
+        return engine_is_full if self._machine.starts_first else filled_by_commands
 
     def _renewed(self, folder: RelayFolder, machine: str, seconds: float) -> None:
         folder.set_deadline(seconds)

@@ -17,6 +17,10 @@ T = TypeVar("T")
 
 THREADS = 64
 """Threads for clients of platforms that block, as an engine's does."""
+BLOCKING_SECONDS = 600.0
+"""Seconds after which no thread waits any more for what a platform or a stream was asked: it may never answer."""
+IMAGE_SECONDS = 7_200.0
+"""The same for an image, which may have to be pulled or kept."""
 RENEW_SECONDS = 20.0
 """Seconds for each step of a renewal: those of other leases must not wait for one that commands hold up."""
 
@@ -34,9 +38,20 @@ def submit(asked: Coroutine[Any, Any, T]) -> "Future[T]":
     return asyncio.run_coroutine_threadsafe(asked, relay_loop())
 
 
-def blocking(asked: Coroutine[Any, Any, T]) -> T:
-    """Wait for what `submit` runs, from any other thread."""
-    return submit(asked).result()
+def blocking(asked: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+    """Wait for what `submit` runs, from any other thread; BLOCKING_SECONDS unless told otherwise.
+
+    Raises SandboxUnavailable after that time, also where a client ignores that it is cancelled.
+    """
+    bound = BLOCKING_SECONDS if seconds is None else seconds
+    running = submit(asked)
+    try:
+        return running.result(bound)
+    except TimeoutError as error:
+        if running.done():
+            raise
+        running.cancel()
+        raise SandboxUnavailable(f"a sandbox elsewhere gives no answer within {bound:g} s") from error
 
 
 async def within(seconds: float, what: str, asked: Awaitable[T]) -> T:

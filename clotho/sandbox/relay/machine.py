@@ -45,6 +45,8 @@ class Base(FrozenModel):
     architecture: Literal["x86_64", "aarch64"] = "x86_64"
     workdir: str = ""
     """The image's working directory; empty where it has none, or can't be known."""
+    home: str = ""
+    """The home that the image has for the user; empty: the configuration's."""
     environment: dict[str, str] = {}
     """The image's own variables."""
     user: str = ""

@@ -1,11 +1,13 @@
 """A FIFO behind a relay, read and written ahead: an archive isn't slowed down by the way to it."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import Future, wait
 from typing import Any
 
+from clotho.errors import SandboxUnavailable
 from clotho.sandbox.relay import fields
 from clotho.sandbox.relay.loop import submit
 from clotho.sandbox.relay.stream import RelayStream
@@ -51,8 +53,11 @@ class RelayPipe:
 
     def flush(self) -> None:
         """Wait for what is on its way to a reader: one that has gone has said why."""
+        deadline = time.monotonic() + FLUSH_SECONDS
         while self._writing and self._pending:
             try:
-                self._pending.popleft().result(FLUSH_SECONDS)
+                self._pending.popleft().result(max(0.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                raise SandboxUnavailable("a sandbox's supervisor doesn't take an archive") from error
             except (BrokenPipeError, asyncio.CancelledError):
                 return

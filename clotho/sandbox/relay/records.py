@@ -69,6 +69,10 @@ class RelayRecord(FrozenModel):
         return placed(self.spec)
 
     @property
+    def home(self) -> str:
+        return self.base.home or self.config.home
+
+    @property
     def instances(self) -> tuple[Instance, ...]:
         return (self.agent, *self.verifiers.values(), *([] if self.begun is None else [self.begun]))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.sandbox.relay import fields
-from clotho.sandbox.relay.stream import ANSWER_SECONDS, MOST_DATA, RelayStream, StreamEnded
+from clotho.sandbox.relay.stream import MOST_DATA, RelayStream
 from clotho.sandbox.supervised.files import NO_FILE, NOT_THERE, SMALL_BYTES, damaged
 
 FAILED = 1 << 31
@@ -26,18 +26,11 @@ async def look(stream: RelayStream, awaited: Sequence[str], along: Sequence[str]
     number, answer = stream.begin()
     try:
         await stream.send(number, "V", bytes((len(awaited),)) + fields.path(*awaited, *along))
-        if awaited:
-            found = await answer
-        else:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                found = await answer
+        found = await (answer if awaited else stream.answered(answer))
     except asyncio.CancelledError:
         if awaited and stream.is_open:  # nobody waits for its answer
             await stream.send(stream.draw(), "K", fields.number(number))
         raise
-    except TimeoutError:
-        await stream.close()
-        raise StreamEnded("a sandbox's relay doesn't answer") from None
     parts = _parts(found)
     if len(parts) != 1 + len(along):
         raise SandboxUnavailable("a damaged answer of a relay")

@@ -8,6 +8,7 @@ import struct
 from contextlib import suppress
 
 from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.sandbox.relay.loop import within
 from clotho.sandbox.relay.machine import Channel
 
 MAGIC = b"clotho-relay 1\n"
@@ -18,6 +19,9 @@ NOISE_BYTES = 64 << 10
 GREETING_SECONDS = 60.0
 ANSWER_SECONDS = 60.0
 """Seconds within which a relay answers what it answers at once."""
+SEND_SECONDS = 120.0
+"""Seconds within which a frame is on its way, behind what was sent before it."""
+CLOSE_SECONDS = 15.0
 
 _HEAD = struct.Struct(">IQB")
 
@@ -70,13 +74,20 @@ class RelayStream:
         number, answer = self.begin()
         try:
             await self.send(number, verb, payload)
+            return await self.answered(answer, seconds)
+        finally:
+            self._pending.pop(number, None)
+
+    async def answered(
+        self, answer: "asyncio.Future[bytes]", seconds: float | None = ANSWER_SECONDS
+    ) -> bytes:
+        """The answer to a request that `begin` has begun. Raises as `ask` does."""
+        try:
             async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError:
             await self.close()
             raise StreamEnded("a sandbox's relay doesn't answer") from None
-        finally:
-            self._pending.pop(number, None)
 
     def begin(self) -> tuple[int, "asyncio.Future[bytes]"]:
         number = self.draw()
@@ -91,9 +102,11 @@ class RelayStream:
         async with self._sending:
             if not self.is_open:
                 raise StreamEnded("a sandbox's relay has ended")
+            frame = _HEAD.pack(len(payload) + 9, number, ord(verb)) + payload
             try:
-                await self._channel.send(_HEAD.pack(len(payload) + 9, number, ord(verb)) + payload)
+                await within(SEND_SECONDS, "sending to a sandbox's relay", self._channel.send(frame))
             except SandboxUnavailable as error:
+                await self.close()
                 raise StreamEnded(str(error)) from error
 
     async def close(self) -> None:
@@ -108,7 +121,7 @@ class RelayStream:
                 answer.set_exception(StreamEnded("a sandbox's relay has ended"))
                 answer.exception()  # also of one that nobody waits for any more
         with suppress(SandboxUnavailable):
-            await self._channel.close()
+            await within(CLOSE_SECONDS, "closing a sandbox's relay", self._channel.close())
 
     async def _read(self) -> None:
         """Ends with the stream, or with what breaks the rules of frames: a sandbox's side isn't trusted."""

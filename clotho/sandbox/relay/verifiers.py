@@ -9,7 +9,7 @@ from clotho.sandbox.backend import MAX_CHECKPOINT_BYTES, Labels
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.relay.control import RelayedControl
 from clotho.sandbox.relay.instances import Instances, drawn
-from clotho.sandbox.relay.loop import blocking
+from clotho.sandbox.relay.loop import IMAGE_SECONDS, blocking
 from clotho.sandbox.relay.machine import Machine
 from clotho.sandbox.relay.records import RelayFolder, RelayRecord
 from clotho.sandbox.relay.view import RelayView
@@ -17,6 +17,7 @@ from clotho.sandbox.scratch import scratch
 from clotho.sandbox.supervised.archives import ArchiveTransfer
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.layout import Layout
+from clotho.sandbox.supervised.placed_files import roots_of, split
 from clotho.sandbox.supervised.verifying import check_hidden, seal, stage_start
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
@@ -46,7 +47,7 @@ class Verifiers:
                 return self._living(folder, RelayView(record, record.verifiers[epoch], setup), epoch)
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
-            check_hidden(hidden_files)
+            check_hidden(hidden_files, placed=True)
             agent = self._instances.control(folder, record.agent)
             seal(agent)
             for earlier in record.instances[1:]:
@@ -75,7 +76,7 @@ class Verifiers:
         self._instances.end(view.instance)  # what an attempt before this one left unfinished
         agents = RelayView(record, record.agent)
         self._instances.make_folders(folder, agents, WorkspaceRefused, clear=False)
-        kept = blocking(self._machine.snapshot(record.agent.machine))
+        kept = blocking(self._machine.snapshot(record.agent.machine), IMAGE_SECONDS)
         with scratch() as blob:
             left = None if kept else _packed(record, agent, agents.layout(), blob)
             incarnation = self._instances.start(folder, view, kept or record.base)
@@ -86,7 +87,10 @@ class Verifiers:
         control = self._instances.control(folder, view.instance)
         control.make_folder(f"{view.instance.private}/hidden")
         control.make_folder(f"{view.instance.private}/tmp", 0o1777)
-        files = {f"{view.hidden_files}/{name}": content for name, content in hidden_files.items()}
+        hidden, placed = split(hidden_files)
+        for root in roots_of(placed, record.spec.writable_roots):
+            control.make_folder(root, 0o755, clear=True)
+        files = {f"{view.hidden_files}/{name}": content for name, content in hidden.items()} | placed
         if files:
             blocking(self._machine.put(view.instance.machine, files))
         stage_start(view.setup or USUAL, view.directory(), record.workdir, control, agent)

@@ -31,8 +31,9 @@ class RelayView:
     @property
     def folders(self) -> dict[str, int]:
         """The folders that commands write to, with their modes."""
-        own = {self.record.workdir: 0o755, self.record.config.home: 0o755, TMP: 0o1777}
-        return {**own, **dict.fromkeys(self.record.spec.writable_roots, 0o755)}
+        own = {self.record.workdir: 0o755, self.record.home: 0o755, TMP: 0o1777}
+        folders = {**own, **dict.fromkeys(self.record.spec.writable_roots, 0o755)}
+        return {path: mode for path, mode in folders.items() if path != "/"}
 
     @property
     def links(self) -> dict[str, str]:
@@ -42,7 +43,7 @@ class RelayView:
     @property
     def _usual(self) -> dict[str, str]:
         """The usual paths of folders that are elsewhere here."""
-        places = {WORKSPACE: self.record.workdir, AGENT_HOME: self.record.config.home}
+        places = {WORKSPACE: self.record.workdir, AGENT_HOME: self.record.home}
         return {usual: path for usual, path in places.items() if usual != path}
 
     def _resolved(self, path: str) -> str:
@@ -56,19 +57,19 @@ class RelayView:
         roots = {f"root{number}": path for number, path in enumerate(self.record.spec.writable_roots)}
         return Layout(
             self.record.workdir,
-            self.record.config.home,
+            self.record.home,
             TMP,
             False,
             {**self._usual, **self.links},
             roots,
-            (*self.folders, *self.links),
+            ("/",) if self.record.workdir == "/" else (*self.folders, *self.links),
             self.setup is not None or self.instance.private is not None,
             self.hidden_files,
         )
 
     def environment(self) -> dict[str, str]:
         record = self.record
-        own = {**USUAL_VARIABLES, **record.base.environment, "HOME": record.config.home}
+        own = {**USUAL_VARIABLES, **record.base.environment, "HOME": record.home}
         return verifying_variables({**own, **record.spec.variables}, self.setup, self.instance.private)
 
     def directory(self) -> str:

@@ -2,18 +2,16 @@
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 from pathlib import Path
 
 from clotho.config import SandboxSettings
-from clotho.errors import ClothoError, Unavailable
+from clotho.errors import ClothoError
 from clotho.logs import configure
+from clotho.sandbox.reaper import going_on
 from clotho.sandbox.registry import BackendsBeside, open_backend
 from clotho.sandbox.remote.server import serve
-
-log = logging.getLogger("clotho")
 
 
 def main() -> None:
@@ -42,18 +40,19 @@ async def _serve(settings: SandboxSettings, folder: Path, stdout: object) -> Non
     async with asyncio.TaskGroup() as tasks:
         reaping = tasks.create_task(_reap_others(settings, folder))
         await serve(
-            open_backend(settings, folder), reader, asyncio.StreamWriter(transport, protocol, None, loop)
+            open_backend(settings, folder, worker_elsewhere=True),
+            reader,
+            asyncio.StreamWriter(transport, protocol, None, loop),
         )
         reaping.cancel()
 
 
 async def _reap_others(settings: SandboxSettings, folder: Path) -> None:
     """Clear away what has expired of stores that no worker serves any more."""
-    for other in await asyncio.to_thread(BackendsBeside(settings, folder)):
-        try:
-            await other.reap()
-        except Unavailable as error:
-            log.info("another store's sandboxes not reaped: %s", error)
+    with going_on("other stores' sandboxes not reaped"):
+        for other in await asyncio.to_thread(BackendsBeside(settings, folder)):
+            with going_on("another store's sandboxes not reaped"):
+                await other.reap()
 
 
 main()

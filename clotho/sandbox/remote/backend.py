@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from clotho.errors import InvalidInput, SandboxLost
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.remote.calls import InstanceDescription, RemoteAnswer, RemoteCall
 from clotho.sandbox.remote.connection import Connection
@@ -32,6 +33,7 @@ _TEXT = TypeAdapter(str)
 _NAMES: TypeAdapter[Sequence[str]] = TypeAdapter(Sequence[str])
 _LEASES: TypeAdapter[Sequence[LeaseRecord]] = TypeAdapter(Sequence[LeaseRecord])
 _REPORT = TypeAdapter(IsolationReport)
+_EVIDENCE: TypeAdapter[frozenset[Evidence]] = TypeAdapter(frozenset[Evidence])
 
 
 class RemoteBackend:
@@ -54,6 +56,9 @@ class RemoteBackend:
 
     async def system(self, lease: str) -> str:
         return result_of(await self._ask_held(_call("system", lease=lease)), _TEXT)
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        return result_of(await self._ask_held(_call("evidence", lease=lease)), _EVIDENCE)
 
     async def create(
         self,

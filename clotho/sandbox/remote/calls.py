@@ -17,6 +17,7 @@ BACKEND_VERBS = frozenset(
         "attach",
         "create",
         "destroy",
+        "evidence",
         "expired",
         "leases",
         "open_verifier",

@@ -14,6 +14,7 @@ from typing import TypeVar
 from clotho.errors import ClothoError, InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.registry import LocalConfig
 from clotho.sandbox.remote.instance import RemoteInstance
@@ -42,6 +43,10 @@ class SshBackend:
     async def system(self, lease: str) -> str:
         host = await self._host_of(lease)
         return await host.asked(host.backend.system(lease))
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        host = await self._host_of(lease)
+        return await host.asked(host.backend.evidence(lease))
 
     async def create(
         self,

@@ -6,7 +6,7 @@ Everything here blocks. That the FIFO closes tells that the other side has ended
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import BinaryIO
 from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
 from clotho.errors import JournalCorrupt, SandboxLost, SandboxUnavailable
+from clotho.host_failures import HOST_ERRNOS
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.supervised.interface import Control, Pipe
 from clotho.sandbox.supervised.transfers import Transfers
@@ -26,6 +27,12 @@ LOOK_MS = 1000
 """After this time without a byte we look whether anybody is there."""
 ANSWER_SECONDS = 30.0
 """Seconds that a supervisor has to open a stream, and to answer once it has closed it."""
+STAYS = frozenset({"not_found", "is_directory", "name_too_long", "not_regular"})
+"""Answers that any sandbox of the same kind would give to the same archive."""
+
+
+def own_disk_is_full() -> SandboxLost:
+    return SandboxLost("commands filled the sandbox's disk: a new one has no room for its checkpoint", "disk")
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,13 @@ class ArchiveTransfer:
             self._transfers.forget(self.key)
         return Packed(word, size, content_size, tuple(details.split()), digest, blob_size)
 
-    def unpack(self, restore: Restore, roots: Mapping[str, str]) -> None:
-        """Raises JournalCorrupt for a damaged blob, SandboxUnavailable for what the sandbox has no room for."""
+    def unpack(
+        self, restore: Restore, roots: Mapping[str, str], full: Callable[[], Exception] | None = None
+    ) -> None:
+        """Raises JournalCorrupt for a damaged blob, and SandboxLost for one that can't be unpacked anywhere.
+
+        `full` makes the error of a full disk, which is an outage otherwise.
+        """
         fields = {"timeout_ms": str(RESTORE_SECONDS * 1000)}
         self._transfers.stage_archive(self.key, "unpack", fields, roots)
         try:
@@ -88,8 +100,13 @@ class ArchiveTransfer:
             self._transfers.forget(self.key)
         if word == "damaged" or (word in ("ok", "interrupted") and digest != restore.checkpoint.digest):
             raise JournalCorrupt(f"checkpoint {restore.checkpoint.digest} is damaged")
+        said = f"restoring checkpoint {restore.checkpoint.digest}: {word} {size}"
+        if word == "no_space" and full is not None:
+            raise full() from SandboxUnavailable(said)
+        if word in STAYS or (word == "failed" and size not in HOST_ERRNOS):
+            raise SandboxLost(said)
         if word != "ok":
-            raise SandboxUnavailable(f"restoring checkpoint {restore.checkpoint.digest}: {word} {size}")
+            raise SandboxUnavailable(said)
 
     # ---- the stream ----
 

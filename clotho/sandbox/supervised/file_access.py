@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar, TypeVarTuple
 
-from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable, TakenOver
+from clotho.errors import FileRefused, SandboxDisrupted, SandboxLost, SandboxUnavailable, TakenOver
 from clotho.sandbox.backend import FileContent
 from clotho.sandbox.checkpoints import Manifest
 from clotho.sandbox.supervised.interface import FENCE, Control, fence_mark
@@ -143,6 +143,8 @@ class SupervisedFiles:
         if len(seen.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
             return "name_too_long", 0, ""
         agents = self._layout.agents if self._layout.verifying else ()
+        if "/" in agents:  # no link leads out of it
+            agents = ()
         return await self._answered(
             key,
             lambda steady: self._transfers.stage(key, seen, after, content, max_bytes, steady, agents),
@@ -151,8 +153,8 @@ class SupervisedFiles:
     async def _answered(self, key: str, stage: Callable[[bool], None]) -> tuple[str, int, str]:
         """Stage a request and wait for its answer; one that was killed from inside the sandbox is staged again.
 
-        Raises SandboxLost where that happens every time, since commands do it, and SandboxUnavailable where the
-        supervisor lacks what this host should give it.
+        Raises SandboxDisrupted where that happens every time, since commands do it, and SandboxUnavailable where
+        the supervisor lacks what this host should give it.
         """
         for tries in range(TRANSFER_TRIES):
             await self._in_thread(stage, tries > 0)
@@ -160,16 +162,18 @@ class SupervisedFiles:
             await self._appearance(self._transfers.file(key, "done"))
             answer = await self._in_thread(self._transfers.answer, key)
             if answer is None:
-                raise SandboxLost("the answer to a request was taken away")
+                raise SandboxDisrupted("the answer to a request was taken away")
             if answer[0] == "unavailable" or (answer[0] == "failed" and answer[1] in OF_THE_HOST):
                 await self._in_thread(self.control.require_room)
                 raise SandboxUnavailable(f"the sandbox's supervisor can't serve a request: {answer[1]}")
             if answer[0] != "interrupted" and answer != ("failed", errno.ENOMEM, ""):
                 return ("inaccessible", *answer[1:]) if answer[0] == "failed" else answer
             await self._in_thread(self._transfers.forget, key)
-        raise SandboxLost("requests for files are killed from inside the sandbox")
+        raise SandboxDisrupted("requests for files are killed from inside the sandbox")
 
     async def manifest(self) -> Manifest | None:
+        if self.workspace == "/":
+            return None
         key = secrets.token_hex(16)
         try:
             word, size, digest = await self._answered(

@@ -4,17 +4,17 @@ Whether a sandbox lives is told by the lock that its supervisor holds, never by 
 serialises making and ending it, across processes.
 """
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.errors import SandboxLost
 from clotho.sandbox.backend import Labels, LeaseRecord
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.reaper import going_on
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.folders import Record, SupervisedFolder
 from clotho.sandbox.supervised.instance import SupervisedSandbox
@@ -23,8 +23,6 @@ from clotho.sandbox.threads import with_host, with_leases, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 Folder = TypeVar("Folder", bound=SupervisedFolder[Any])
-
-log = logging.getLogger("clotho")
 
 
 class HostedBackend(ABC, Generic[Folder, Record]):
@@ -185,7 +183,7 @@ class HostedBackend(ABC, Generic[Folder, Record]):
                 return self._instance(folder, record, control, incarnation, folder.private(epoch))
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
-            check_hidden(hidden_files)
+            check_hidden(hidden_files, placed=True)
             seal(record.control_at(folder.control()))
             if setup.only_reads and (agents := self._agents_sealed(folder, record, setup)) is not None:
                 return agents
@@ -201,10 +199,12 @@ class HostedBackend(ABC, Generic[Folder, Record]):
         folder = self._folder(lease)
         record = self._record_of(folder, lease)
         agent, *verifiers = map(record.control_at, folder.control_directories())
-        for verifier in verifiers:
-            if verifier.incarnation() is not None:
-                verifier.renew(seconds)
-        agent.renew(seconds)
+        try:
+            agent.renew(seconds)
+        finally:  # a verifier goes on without the agent's, and the agent's without one that has just ended
+            for verifier in verifiers:
+                with suppress(SandboxLost):
+                    verifier.renew(seconds)
 
     def _leases(self) -> Sequence[LeaseRecord]:
         found = ((folder, folder.readable_record()) for folder in self._folders())
@@ -227,12 +227,10 @@ class HostedBackend(ABC, Generic[Folder, Record]):
         with folder.locked(wait=False) as held:
             if not held or not folder.is_left():
                 return False
-            try:
+            with going_on(f"sandbox {folder.name} not reaped"):
                 self._end(folder)
-            except (InvalidInput, SandboxUnavailable) as error:  # the others can be reaped all the same
-                log.warning("sandbox %s not reaped: %s", folder.name, error)
-                return False
-            return True
+                return True
+            return False
 
 
 def digest_of(restore: Restore | None) -> str | None:

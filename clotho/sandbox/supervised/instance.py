@@ -7,7 +7,7 @@ thread nor a poll. What touches files runs in threads.
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from clotho.errors import SandboxUnavailable
@@ -22,7 +22,7 @@ from clotho.sandbox.backend import (
 )
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken, Restore
 from clotho.sandbox.exhaustion import Bounds
-from clotho.sandbox.supervised.archives import ArchiveTransfer
+from clotho.sandbox.supervised.archives import ArchiveTransfer, own_disk_is_full
 from clotho.sandbox.supervised.file_access import ANSWER_SECONDS, SupervisedFiles, set_within
 from clotho.sandbox.supervised.interface import FENCE, Control
 from clotho.sandbox.supervised.jobs import Jobs
@@ -162,9 +162,14 @@ class SupervisedSandbox(SupervisedFiles):
             sessions=sessions,
         )
 
-    def restore(self, restore: Restore) -> None:
-        """Unpack a checkpoint into a sandbox that no other process knows yet. Blocks."""
-        self._archive().unpack(restore, self._layout.archived)
+    def restore(self, restore: Restore, full: Callable[[], Exception] | None = None) -> None:
+        """Unpack a checkpoint into a sandbox that no other process knows yet. Blocks.
+
+        Raises SandboxLost for one that no sandbox has room for. `full` makes the error of a full disk: where the
+        sandbox's own is bounded, commands have filled the one that was checkpointed; elsewhere it is the host's.
+        """
+        own = self._bounds.disk is not None
+        self._archive().unpack(restore, self._layout.archived, full or (own_disk_is_full if own else None))
         self._jobs.stage_restored(restore.checkpoint, self.workspace)
 
     def _archive(self) -> ArchiveTransfer:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Literal, cast, get_args
 
-from clotho.errors import CommandConflict, SandboxLost
+from clotho.errors import CommandConflict, SandboxDisrupted, SandboxLost
 from clotho.sandbox.backend import Job, JobState, JobStatus, SessionInfo
 from clotho.sandbox.checkpoints import Checkpoint, KeptSession, ShellState
 from clotho.sandbox.exhaustion import Exhausted, Usage
@@ -142,7 +142,7 @@ class Jobs:
                 return b""
             except PermissionError:  # a command took our rights to it, where we are the same user
                 self._control.make_readable(file)
-        raise SandboxLost("commands keep the output of a command from being read")
+        raise SandboxDisrupted("commands keep the output of a command from being read")
 
     def stage_input(self, key: str, request: str, content: bytes) -> bool:
         """Returns False where that request has been taken over before."""

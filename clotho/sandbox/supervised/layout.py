@@ -4,6 +4,8 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from clotho.sandbox.places import outermost
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -25,8 +27,12 @@ class Layout:
 
     @property
     def archived(self) -> dict[str, str]:
-        """The folders of a checkpoint: labels in the archive and paths."""
-        return {"work": self.workspace, "home": self.home, "tmp": self.tmp, **self.roots}
+        """The folders of a checkpoint: labels in the archive and paths. One that lies in another is in that one."""
+        folders = {"home": self.home, "tmp": self.tmp, **self.roots}
+        if self.workspace not in folders.values():
+            folders = {"work": self.workspace, **folders}
+        own = outermost(folders.values())
+        return {label: path for label, path in folders.items() if path in own}
 
     def seen_path(self, path: str) -> str:
         """`path`, as the file verbs take it, as commands see it."""
@@ -39,7 +45,7 @@ class Layout:
         """Whether `path`, as the file verbs take it, is in a folder where the agent can have put anything."""
         full = posixpath.normpath(self.seen_path(path))
         return not full.startswith("/") or any(
-            full == folder or full.startswith(f"{folder}/") for folder in self.agents
+            f"{full}/".startswith(f"{folder.rstrip('/')}/") for folder in self.agents
         )
 
 
@@ -51,6 +57,8 @@ def below_home(path: str) -> str:
 def resolve_alias(path: str, aliases: Mapping[str, str]) -> str:
     """`path` with the alias that it is, or lies under, replaced."""
     for seen, real in aliases.items():
-        if path == seen or path.startswith(f"{seen}/"):
-            return real + path.removeprefix(seen)
+        if path == seen:
+            return real
+        if path.startswith(f"{seen}/"):
+            return real.rstrip("/") + path.removeprefix(seen)
     return path

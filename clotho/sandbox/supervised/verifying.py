@@ -25,16 +25,19 @@ def seal(agent: Control) -> None:
         time.sleep(0.002)
 
 
-def check_hidden(names: Iterable[str]) -> None:
-    """Raises InvalidInput for a name that leads out of the folder of hidden files."""
+def check_hidden(names: Iterable[str], placed: bool = False) -> None:
+    """Raises InvalidInput for a name that leads out of the folder of hidden files.
+
+    Where a backend has files at paths of their own (`placed`), it checks absolute names as it makes them.
+    """
     for name in names:
-        path = PurePosixPath(name)
+        path = PurePosixPath(name.lstrip("/") if placed else name)
         if not path.parts or path.is_absolute() or ".." in path.parts:
             raise InvalidInput(f"hidden file {name!r}: not a path inside the folder")
 
 
 def expanded(directory: str, variables: Mapping[str, str]) -> str:
-    """`directory` with the value of the variable that it begins with; `~` is HOME."""
+    """`directory` with the value of the variable that it begins with, as a shell has it; `~` is HOME."""
     first, slash, rest = directory.partition("/")
     name = "HOME" if first == "~" else first.removeprefix("$") if first.startswith("$") else ""
     return f"{variables[name]}{slash}{rest}" if name in variables else directory

@@ -49,13 +49,41 @@ void outlast_grain(void) {
     if (age < GRAIN_NS) usleep((age < 0 ? GRAIN_NS : GRAIN_NS - age) / 1000 + 1);
 }
 
-static int holds_something(const char *path) {
-    DIR *dir = opendir(path);
+enum { VOLATILE = 3, DEEPEST = 16 };
+static const char *const VOLATILE_FOLDERS[VOLATILE] = {"/dev/shm", "/var/tmp", "/run"};
+static uint64_t at_first[VOLATILE];
+
+static uint64_t hashed(uint64_t hash, const void *bytes, size_t size) {
+    for (const unsigned char *byte = bytes; size--; byte++) hash = (hash ^ *byte) * 0x100000001b3;
+    return hash;
+}
+
+/* A sum over what is in a folder, in whatever order; 0 for an empty one. Of a directory only what is in it counts, and
+ * the sum is the same for whoever asks: what not everybody may read counts by its time alone. */
+static uint64_t contents_of(int parent, const char *path, int depth) {
+    uint64_t sum = 0;
     struct dirent *entry;
-    int found = 0;
-    while (dir && (entry = readdir(dir))) found += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
+    int fd = openat(parent, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir && fd >= 0) close(fd);
+    while (dir && (entry = readdir(dir))) {
+        struct stat s;
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        uint64_t hash = hashed(0xcbf29ce484222325, entry->d_name, strlen(entry->d_name));
+        if (!fstatat(fd, entry->d_name, &s, AT_SYMLINK_NOFOLLOW)) {
+            int open = S_ISDIR(s.st_mode) && (s.st_mode & 05) == 05 && depth < DEEPEST;
+            uint64_t inside = open ? contents_of(fd, entry->d_name, depth + 1) : 0;
+            hash = open ? hashed(hash, &inside, sizeof inside) : hashed(hash, &s.st_ctim, sizeof s.st_ctim);
+        }
+        sum += hash;
+    }
     if (dir) closedir(dir);
-    return found;
+    return sum;
+}
+
+/* What an engine or an image puts there, another sandbox begins with, too. */
+void note_outside(void) {
+    for (int i = 0; i < VOLATILE; i++) at_first[i] = contents_of(AT_FDCWD, VOLATILE_FOLDERS[i], 0);
 }
 
 static int lines_of(const char *path) {
@@ -69,9 +97,9 @@ static int lines_of(const char *path) {
 
 /* What a command can leave where no archive looks: in memory, and as System V's objects. */
 int left_outside(void) {
-    static const char *const FOLDERS[] = {"/dev/shm", "/var/tmp", "/run"};
     static const char *const OBJECTS[] = {"/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg"};
     int found = 0;
-    for (int i = 0; i < 3; i++) found += holds_something(FOLDERS[i]) + (lines_of(OBJECTS[i]) > 1);
+    for (int i = 0; i < VOLATILE; i++) found += contents_of(AT_FDCWD, VOLATILE_FOLDERS[i], 0) != at_first[i];
+    for (int i = 0; i < 3; i++) found += lines_of(OBJECTS[i]) > 1;
     return found;
 }

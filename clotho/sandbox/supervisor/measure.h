@@ -13,6 +13,7 @@ struct measured {
 extern struct measured measured;
 
 int measure(const struct node *node);
+void note_outside(void);
 int left_outside(void);
 void outlast_grain(void);
 

@@ -39,6 +39,7 @@
 #include "handover.h"
 #include "input.h"
 #include "manifest.h"
+#include "measure.h"
 #include "output.h"
 #include "relay.h"
 #include "relay_files.h"
@@ -263,6 +264,7 @@ static int serve_command(char **arguments) {
     if (command_user && !in_container && (keep_rights() || confine_writes(control))) return 3;
     if (lock_alive() || open_events()) return 3;
     open_manifest_memory();
+    note_outside();
     /* Whoever started us may be dead by now: the next host to ask finds us by our lock. */
     (void)!write(ready, instance, strlen(instance));
     close(ready);

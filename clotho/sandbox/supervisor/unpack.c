@@ -177,7 +177,7 @@ static void make_member(struct member *member, const char *name, const struct ta
     mode_t mode = octal(header->mode, 8) & 07777;
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, member->mtime};
     if (header->type == '5') {
-        require(!mkdirat(here, name, 0700));
+        require(!mkdirat(here, name, 0700) || errno == EEXIST); /* such as a working directory that lies in the home */
         give(here, name, header);
         int dir = openat(here, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         require(dir >= 0);

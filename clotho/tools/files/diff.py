@@ -11,34 +11,72 @@ MAX_COMPARED_LINES = 4_000
 """Lines between the first and the last difference; comparing more may take minutes."""
 
 
-def unified(path: str, before: str | None, after: str | None, moved_to: str | None = None) -> str:
-    """The change of one file, cut to 20,000 characters; None stands for no file."""
+def unified(
+    path: str,
+    before: str | None,
+    after: str | None,
+    moved_to: str | None = None,
+    *,
+    budget: Budget | None = None,
+) -> str:
+    """The change of one file, cut to 20,000 characters; None stands for no file.
+
+    Once `budget` is used up, which several files may share, it only says how many lines became how many.
+    """
     names = (
         "/dev/null" if before is None else f"a/{path}",
         "/dev/null" if after is None else f"b/{moved_to or path}",
     )
-    text = "\n".join(_lines((before or "").splitlines(), (after or "").splitlines(), names))
+    text = "\n".join(_lines(before or "", after or "", names, budget or Budget()))
     if moved_to is not None:
         text = f"rename {path} -> {moved_to}\n{text}".rstrip("\n")
     return text if len(text) <= MAX_DIFF_CHARS else f"{text[:MAX_DIFF_CHARS]}\n... [diff truncated]"
 
 
-def _lines(before: list[str], after: list[str], names: tuple[str, str]) -> Iterator[str]:
+def _lines(before: str, after: str, names: tuple[str, str], budget: Budget) -> Iterator[str]:
     """The lines of a diff that compares nothing before the first and after the last difference."""
-    start = _agreeing(before, after)
-    stop = _agreeing(before[start:][::-1], after[start:][::-1])
-    start, stop = max(0, start - CONTEXT_LINES), max(0, stop - CONTEXT_LINES)
-    old, new = before[start : len(before) - stop], after[start : len(after) - stop]
+    begin = _lines_back(before, _agreeing(before, after))
+    start = before.count("\n", 0, begin)
+    ours, theirs = before[begin:], after[begin:]
+    same = _lines_of(ours, theirs, _agreeing(ours, theirs, from_end=True))
+    old, new = _split(ours[: len(ours) - same]), _split(theirs[: len(theirs) - same])
+    if old == new:
+        return
     hunks = [f"... [{len(old)} lines became {len(new)}]"]
     if len(old) + len(new) <= MAX_COMPARED_LINES:
         with suppress(TooMuchWork):
-            hunks = list(_hunks(old, new, start))
-    if hunks:
-        yield from (f"--- {names[0]}", f"+++ {names[1]}", *hunks)
+            hunks = list(_hunks(old, new, start, budget))
+    yield from (f"--- {names[0]}", f"+++ {names[1]}", *hunks)
 
 
-def _hunks(old: list[str], new: list[str], start: int) -> Iterator[str]:
-    for group in BoundedMatcher(old, new, Budget()).get_grouped_opcodes(CONTEXT_LINES):
+def _split(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _lines_back(text: str, position: int) -> int:
+    """Where the line begins that is before the one at `position` by as many as are shown for context."""
+    for _ in range(CONTEXT_LINES + 1):
+        position = text.rfind("\n", 0, max(0, position))
+    return position + 1
+
+
+def _lines_of(ours: str, theirs: str, same: int) -> int:
+    """How many of the last `same` characters are whole lines in both, beyond those that are shown for context."""
+    starts = [len(text) - same for text in (ours, theirs)]
+    inside = any(
+        start > 0 and text[start - 1] != "\n" for start, text in zip(starts, (ours, theirs), strict=True)
+    )
+    position = starts[0]
+    for _ in range(CONTEXT_LINES + inside):
+        end = ours.find("\n", position)
+        if end < 0:
+            return 0
+        position = end + 1
+    return len(ours) - position
+
+
+def _hunks(old: list[str], new: list[str], start: int, budget: Budget) -> Iterator[str]:
+    for group in BoundedMatcher(old, new, budget).get_grouped_opcodes(CONTEXT_LINES):
         (_, i, _, j, _), (_, _, i_end, _, j_end) = group[0], group[-1]
         yield f"@@ -{_range(start + i, start + i_end)} +{_range(start + j, start + j_end)} @@"
         for kind, first, last, new_first, new_last in group:
@@ -55,7 +93,15 @@ def _range(start: int, stop: int) -> str:
     return f"{start + 1}" if length == 1 else f"{start + (length > 0)},{length}"
 
 
-def _agreeing(ours: list[str], theirs: list[str]) -> int:
-    """The number of equal lines at the beginning."""
-    pairs = zip(ours, theirs, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+def _agreeing(ours: str, theirs: str, from_end: bool = False) -> int:
+    """The number of equal characters at the beginning, or at the end."""
+    low, high = 0, min(len(ours), len(theirs))
+    while low < high:
+        middle = (low + high + 1) // 2
+        same = (
+            ours[len(ours) - middle : len(ours) - low] == theirs[len(theirs) - middle : len(theirs) - low]
+            if from_end
+            else ours[low:middle] == theirs[low:middle]
+        )
+        low, high = (middle, high) if same else (low, middle - 1)
+    return low

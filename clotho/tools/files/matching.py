@@ -1,4 +1,4 @@
-"""difflib with a bound on its work, which is cubic at worst and done for texts that a policy chooses.
+"""A bound on the work of comparing texts that a policy chooses, and difflib with it, which is cubic at worst.
 
 The bound counts steps, not seconds: the same texts come to the same end on every machine and in every attempt.
 """
@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from difflib import Match, SequenceMatcher
 
 MAX_STEPS = 10_000_000
-"""Bound on the steps of comparing for one result, which takes seconds."""
+"""Bound on the steps of comparing for one result, of up to 0.1 µs each."""
+CHARS_SCANNED = 128
+CHARS_PASSED = 3
+"""Characters that one step searches as they are, or normalises and searches."""
 
 
 class TooMuchWork(Exception):
@@ -25,6 +28,14 @@ class Budget:
         self._left -= steps
         if self._left < 0:
             raise TooMuchWork
+
+    def spend_scan(self, text: str) -> None:
+        """The steps of searching `text`. Raises TooMuchWork."""
+        self.spend(len(text) // CHARS_SCANNED)
+
+    def spend_pass(self, text: str) -> None:
+        """The steps of searching a normalised form of `text`. Raises TooMuchWork."""
+        self.spend(len(text) // CHARS_PASSED)
 
 
 class BoundedMatcher(SequenceMatcher[str]):

@@ -1,11 +1,19 @@
-"""Searching a text by a normalised form of it, and finding the places in the text itself; in linear time."""
+"""Searching a text by a normalised form of it, and finding the places in the text itself.
+
+All of it takes linear time, and no more memory than a few copies of the text: no list of its lines is made.
+"""
 
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import partial
 
 Span = tuple[int, int]
+
+BLANKS = re.compile(r"[^\S\n]++")
+EDGES = re.compile(r"(?<![^\S\n])[^\S\n]++(?=\n|\Z)|(?<![^\n])[^\S\n]++")
+"""Blanks at the ends of lines. A run within a line is looked at once: from its other characters no match begins."""
+SKIPPED_CHARS = 1 << 16
 
 
 def occurrences(text: str, wanted: str) -> Iterator[Span]:
@@ -17,51 +25,72 @@ def occurrences(text: str, wanted: str) -> Iterator[Span]:
 
 
 class Normalised:
-    """`text` with every match of `pattern` replaced."""
+    """`text` with every match of `pattern` replaced by `replacement`, or what that makes of it."""
 
     def __init__(
-        self, text: str, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]
+        self, text: str, pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str]
     ) -> None:
         self._original = text
-        self._normalise: Callable[[str], str] = partial(pattern.sub, replacement)
-        self._text = self._normalise(text)
-        self._ends: list[int] = []
-        self._shifts: list[int] = []
-        shift = 0
-        for match in pattern.finditer(text):
-            if growth := len(replacement(match)) - len(match.group()):
-                shift -= growth
-                self._ends.append(match.end() - shift)
-                self._shifts.append(shift)
+        self._pattern = pattern
+        self._replacement = replacement
+        self._text = self._normalised(text)
 
     def spans(self, wanted: str) -> Iterator[Span]:
         """The spans of the original that equal `wanted` once both are normalised."""
-        wanted = self._normalise(wanted)
-        for start, stop in occurrences(self._text, wanted):
-            span = self._origin(start), self._origin(stop)
-            if self._normalise(self._original[slice(*span)]) == wanted:
-                yield span
+        wanted = self._normalised(wanted)
+        if wanted not in self._text:
+            return
+        ends, shifts = self._shifts()
+        for each in occurrences(self._text, wanted):
+            start, stop = (at + shifts[bisect_right(ends, at)] for at in each)
+            if self._normalised(self._original[start:stop]) == wanted:
+                yield start, stop
 
-    def _origin(self, position: int) -> int:
-        before = bisect_right(self._ends, position)
-        return position + (self._shifts[before - 1] if before else 0)
+    def _normalised(self, text: str) -> str:
+        return self._pattern.sub(self._replacement, text)
+
+    def _shifts(self) -> tuple["array[int]", "array[int]"]:
+        """Ends of the replaced matches in the normalised text, and how far each stretch between lies from there."""
+        ends, shifts, shift = array("q"), array("q", [0]), 0
+        for match in self._pattern.finditer(self._original):
+            new = self._replacement if isinstance(self._replacement, str) else self._replacement(match)
+            if growth := len(new) - (match.end() - match.start()):
+                shift -= growth
+                ends.append(match.end() - shift)
+                shifts.append(shift)
+        return ends, shifts
+
+
+def trimmed(text: str) -> str:
+    """`text` without blanks at the ends of its lines."""
+    return EDGES.sub("", text)
+
+
+def collapsed(text: str) -> str:
+    """`text` without blanks at the ends of its lines, and with one space for each run of them within."""
+    return BLANKS.sub(" ", text).replace(" \n", "\n").replace("\n ", "\n").strip(" ")
 
 
 def blocks(text: str, wanted: str, normalise: Callable[[str], str]) -> Iterator[Span]:
-    """The spans of whole lines of `text` that equal those of `wanted` once both are normalised.
+    """The spans of whole lines of `text` that equal those of `wanted` once both are normalised, which keeps lines.
 
     The last line's end belongs to a block if `wanted` ends with one.
     """
-    lines = text.split("\n")
-    needle = "\n".join(["", *map(normalise, wanted.removesuffix("\n").split("\n")), ""])
+    lines = normalise(wanted.removesuffix("\n"))
+    needle, hay = f"\n{lines}\n", f"\n{normalise(text)}\n"
     count, ending = needle.count("\n") - 1, wanted.endswith("\n")
-    keys, starts = [0], [0]
-    for line in lines:
-        keys.append(keys[-1] + len(normalise(line)) + 1)
-        starts.append(starts[-1] + len(line) + 1)
-    hay = "\n".join(["", *map(normalise, lines), ""])
-    at = hay.find(needle)
+    before, start, at = 0, 0, hay.find(needle)
     while at >= 0:
-        first = bisect_right(keys, at) - 1
-        yield starts[first], min(starts[first + count] - (not ending), len(text))
-        at = hay.find(needle, at + len(needle) - 1)
+        start = _line_after(text, start, hay.count("\n", before, at))
+        yield start, min(_line_after(text, start, count) - (not ending), len(text))
+        before, at = at, hay.find(needle, at + len(needle) - 1)
+
+
+def _line_after(text: str, start: int, lines: int) -> int:
+    """Where the line begins that is so many `lines` after the one at `start`."""
+    while (skipped := text.count("\n", start, start + SKIPPED_CHARS)) < lines and start < len(text):
+        start, lines = start + SKIPPED_CHARS, lines - skipped
+    for _ in range(lines):
+        end = text.find("\n", start)
+        start = (len(text) if end < 0 else end) + 1
+    return start

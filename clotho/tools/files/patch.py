@@ -7,7 +7,7 @@ old one, and the result. An attempt that finds this record carries it out, whate
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clotho.errors import FileRefused, InvalidInput
@@ -15,14 +15,20 @@ from clotho.frozen_model import FrozenModel
 from clotho.tools import shell, write_once
 from clotho.tools.files import fuzzy, v4a
 from clotho.tools.files.diff import unified
-from clotho.tools.files.lint import lint
+from clotho.tools.files.lint import Lint, lint
+from clotho.tools.files.matching import Budget
 from clotho.tools.files.paths import absolute_path, quoted, refuse_protected
 from clotho.tools.files.text_file import TextFile, is_text
 from clotho.tools.results import problem, text
 from clotho.tools.schemas import boolean, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
-MAX_FILE_BYTES = 5_000_000
+MAX_FILE_BYTES = fuzzy.MAX_CHARS
+"""Bytes of a file, before and after, and of all files of a patch together."""
+MOST_FILES = 100
+"""Paths that one patch names."""
+MOST_CHECKED = 5
+"""Files of a patch whose syntax is checked, for up to five seconds each."""
 RECORD = "patch"
 
 
@@ -114,13 +120,15 @@ def _replacement(arguments: Arguments, file: TextFile, path: str) -> Intent:
 async def _planned_patch(patch: str, context: CallContext) -> Intent:
     operations = v4a.parse(patch)
     edited = v4a.edited(operations)
-    files = {}
-    for path in v4a.paths(operations):
+    if len(paths := v4a.paths(operations)) > MOST_FILES:
+        raise InvalidInput(f"the patch names {len(paths)} files: make it {MOST_FILES} at most")
+    files, left = dict[str, TextFile | None](), MAX_FILE_BYTES
+    for path in paths:
         refuse_protected(absolute_path(path, context))
-        files[path] = await _read(path, context, needs_text=path in edited)
-    plan = await asyncio.to_thread(
-        v4a.plan, operations, lambda path: file.text if (file := files[path]) else None
-    )
+        files[path] = file = await _read(path, context, needs_text=path in edited, most=left)
+        left -= 0 if file is None else len(file.encoded(file.text))
+    texts = {path: None if file is None else file.text for path, file in files.items()}
+    plan = await asyncio.to_thread(v4a.plan, operations, texts.__getitem__)
     return await asyncio.to_thread(_patch_intent, plan, files, context)
 
 
@@ -136,30 +144,47 @@ def _patch_intent(plan: v4a.Plan, files: Mapping[str, TextFile | None], context:
         "files_created": [c.path for c in plan.changes if c.before is None],
         "files_deleted": [c.path for c in plan.changes if c.after is None],
     }
+    budget = Budget()
     result = text(
         success=True,
-        diff="\n".join(unified(c.path, c.before, c.after, c.moved_to) for c in plan.changes),
+        diff="\n".join(unified(c.path, c.before, c.after, c.moved_to, budget=budget) for c in plan.changes),
         **{name: paths for name, paths in listed.items() if paths},
-        lint={write.path: lint(write.path, write.text) for write in plan.writes},
+        lint=_checked(plan.writes),
     )
     return Intent(steps=plan.steps, writes=tuple(writes), result=result)
 
 
+def _checked(writes: Sequence[v4a.Write]) -> dict[str, Lint]:
+    few = len(writes) <= MOST_CHECKED
+    skipped = {"status": "skipped", "output": "too many files to check"}
+    return {write.path: lint(write.path, write.text) if few else skipped for write in writes}
+
+
 def _write(path: str, file: TextFile | None, after: str) -> Write:
-    """The file as it will be on disk, with the line ends and the mark it has now."""
+    """The file as it will be on disk, with the line ends and the mark it has now. Raises InvalidInput."""
     before = None if file is None else _hash(file.encoded(file.text))
-    return Write(path=path, content=(file or TextFile("")).encoded(after).decode(), before=before)
+    content = (file or TextFile("")).encoded(after)
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidInput(
+            f"{path} would have {len(content):,} bytes, over the maximum of {MAX_FILE_BYTES:,}"
+        )
+    return Write(path=path, content=content.decode(), before=before)
 
 
-async def _read(path: str, context: CallContext, needs_text: bool = True) -> TextFile | None:
-    """The file, None where there is none; as an empty text where it is no text and needs not be."""
-    found = await context.sandbox.read_file(
-        absolute_path(path, context), MAX_FILE_BYTES, shell.last_command(context)
-    )
+async def _read(
+    path: str, context: CallContext, needs_text: bool = True, most: int = MAX_FILE_BYTES
+) -> TextFile | None:
+    """The file, None where there is none; as an empty text where it is no text and needs not be.
+
+    Raises InvalidInput for a file of more than `most` bytes.
+    """
+    found = await context.sandbox.read_file(absolute_path(path, context), most, shell.last_command(context))
     if found.error == "not_found":
         return None
     if not needs_text and (found.error == "too_large" or not is_text(found.content)):
         return TextFile("")
+    if found.error == "too_large":
+        raise InvalidInput(f"{path}: too large: files to patch may have {MAX_FILE_BYTES:,} bytes together")
     if found.error is not None:
         raise InvalidInput(f"{path}: {found.error.replace('_', ' ')}")
     return TextFile.decoded(found.content, path)

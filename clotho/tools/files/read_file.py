@@ -25,6 +25,9 @@ MOST_SIMILAR, SIMILAR = 5, 0.4
 LONGEST_NAME = 255
 LISTING = 100_000
 MAX_LINE_CHARS = 2_000
+MAX_LINE_BYTES = 4 * (MAX_LINE_CHARS + 2)
+"""Bytes of a line that are decoded: more characters than are shown."""
+COUNTED_BYTES = 1 << 16
 CUT = "... [truncated]"
 IMAGES = frozenset({".bmp", ".gif", ".ico", ".jpeg", ".jpg", ".png", ".webp"})
 
@@ -79,22 +82,40 @@ class Window:
     total: int
 
 
-def window(text: str, offset: int, limit: int) -> Window:
-    """`limit` lines of `text` from line `offset` on."""
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    shown = lines[offset - 1 : offset - 1 + limit]
+def window(content: bytes, offset: int, limit: int) -> Window:
+    """`limit` lines of the text `content` from line `offset` on; no other line is decoded."""
+    total = content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
+    start, lines = _line_start(content, offset - 1), list[str]()
+    for _ in range(min(limit, total - offset + 1)):
+        end = content.find(b"\n", start)
+        end = len(content) if end < 0 else end
+        lines.append(_cut(content[start : min(end, start + MAX_LINE_BYTES)]))
+        start = end + 1
     return Window(
-        content="\n".join(f"{number:6d}|{_cut(line)}" for number, line in enumerate(shown, start=offset)),
+        content="\n".join(f"{number:6d}|{line}" for number, line in enumerate(lines, start=offset)),
         first=offset,
-        last=offset + len(shown) - 1,
-        total=len(lines),
+        last=offset + len(lines) - 1,
+        total=total,
     )
 
 
-def _cut(line: str) -> str:
-    line = line.removesuffix("\r")
+def _line_start(content: bytes, lines: int) -> int:
+    """Where the text goes on after so many lines."""
+    start = 0
+    while lines and start < len(content):
+        found = content.count(b"\n", start, start + COUNTED_BYTES)
+        if found >= lines:
+            break
+        start, lines = start + COUNTED_BYTES, lines - found
+    for _ in range(lines):
+        start = content.find(b"\n", start) + 1
+        if start == 0:
+            return len(content)
+    return start
+
+
+def _cut(content: bytes) -> str:
+    line = content.decode(errors="replace").removesuffix("\r")
     return line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + CUT
 
 
@@ -109,7 +130,7 @@ def _shown(file: FileContent, arguments: Arguments) -> ToolOutcome:
             is_image=image,
         )
     offset, limit = arguments.get("offset", 1), min(arguments.get("limit", DEFAULT_LINES), MAX_LINES)
-    part = window(file.content.decode(errors="replace").removeprefix(MARK), offset, limit)
+    part = window(file.content.removeprefix(MARK.encode()), offset, limit)
     if len(part.content) > MAX_CHARS:
         return problem(
             f"These lines come to {len(part.content):,} characters, over the maximum of {MAX_CHARS:,}: "

@@ -77,4 +77,4 @@ def _result(output: str, arguments: Arguments, by_name: bool, mode: str) -> str:
         return text(
             **search.paged({"total_count": sum(counts.values()), "counts": shown}, len(counts), offset, limit)
         )
-    return text(**search.content_result(list(search.found_lines(output)), offset, limit))
+    return text(**search.content_result(search.found_lines(output), offset, limit))

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,10 +105,13 @@ def shown_path(path: str) -> str:
     return path.removeprefix("./")
 
 
-def content_result(lines: list[Line], offset: int, limit: int) -> dict[str, Any]:
+def content_result(lines: Iterable[Line], offset: int, limit: int) -> dict[str, Any]:
     """Matches `offset` to `offset + limit` with the lines around them."""
-    total = sum(line.matched for line in lines)
-    shown = [line for line in lines if offset <= line.ordinal < offset + limit]
+    total, shown = 0, []
+    for line in lines:
+        total += line.matched
+        if offset <= line.ordinal < offset + limit:
+            shown.append(line)
     matches = [{"path": line.path, "line": line.number, "content": line.text} for line in shown]
     return paged({"total_count": total, "matches": matches}, total, offset, limit)
 

@@ -13,15 +13,18 @@ COMPARED_CHARS = 300
 """Characters of each line that are compared: the time is quadratic."""
 MOST_BLOCKS = 50
 """Most similar blocks that are told apart: several are refused in any case."""
+MOST_LINES = 100_000
+"""Lines of a file in which similar blocks are looked for."""
 MOST_COMPARISONS = 200_000
 """Lines of the file times lines of the text looked for; beyond, similarity is not tried."""
 
 
-def block_anchor(text: str, old: str) -> Sequence[Span]:
+def block_anchor(text: str, old: str, budget: Budget) -> Sequence[Span]:
     """Blocks of as many lines as `old`, with its first and last line and a similar middle; at least three lines."""
-    wanted, lines = _lines(old), _lines(text)
-    if len(wanted) < 3:
+    if old.removesuffix("\n").count("\n") < 2 or text.count("\n") > MOST_LINES:
         return ()
+    budget.spend_pass(text)
+    wanted, lines = _lines(old), _lines(text)
     first, last, size = wanted[0].strip(), wanted[-1].strip(), len(wanted)
     anchored = [
         i
@@ -29,7 +32,6 @@ def block_anchor(text: str, old: str) -> Sequence[Span]:
         if lines[i].strip() == first and lines[i + size - 1].strip() == last
     ]
     least = UNIQUE_ANCHOR_SIMILARITY if len(anchored) == 1 else ANCHOR_SIMILARITY
-    budget = Budget()
     try:
         found = {i: _middle_similarity(lines[i + 1 : i + size - 1], wanted[1:-1], budget) for i in anchored}
     except TooMuchWork:
@@ -37,12 +39,12 @@ def block_anchor(text: str, old: str) -> Sequence[Span]:
     return _spans(lines, old, _apart({i: score for i, score in found.items() if score >= least}, size))
 
 
-def context_aware(text: str, old: str) -> Sequence[Span]:
+def context_aware(text: str, old: str, budget: Budget) -> Sequence[Span]:
     """Blocks of as many lines as `old` of which at least half are similar to its own; blank lines don't count."""
-    wanted, lines = _lines(old), _lines(text)
-    if len(lines) * len(wanted) > MOST_COMPARISONS:
+    if (text.count("\n") + 1) * (old.count("\n") + 1) > MOST_COMPARISONS:
         return ()
-    budget = Budget()
+    budget.spend_pass(text)
+    wanted, lines = _lines(old), _lines(text)
     try:
         alike = {j: _alike(lines, line, budget) for j, line in enumerate(wanted) if line.strip()}
     except TooMuchWork:

@@ -15,10 +15,15 @@ from dataclasses import dataclass, field
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.tools.files import fuzzy
+from clotho.tools.files.matching import Budget
 
 HEADER = re.compile(r"\*\*\*\s*(Update|Add|Delete|Move) File:(.+)")
 MOVE_TO = re.compile(r"\*\*\*\s*Move to:(.+)")
 BOUNDARY = re.compile(r"\*\*\*\s*(Begin Patch|End Patch|End of File)\s*")
+
+
+MAX_CHARS = 2 * fuzzy.MAX_CHARS
+"""Characters of all files that are changed, before and after each operation."""
 
 
 @dataclass
@@ -196,15 +201,23 @@ def edited(operations: Sequence[Operation]) -> frozenset[str]:
 def plan(operations: Sequence[Operation], read: Callable[[str], str | None]) -> Plan:
     """Plan `operations` on files as `read` gives them; nothing is done where one of them can't be.
 
-    Raises InvalidInput naming the operation at fault.
+    All searches share a budget. Raises InvalidInput naming the operation at fault.
     """
-    tree, steps, changes = _Tree(read), list[Step](), list[Change]()
+    tree, steps, changes, budget = _Tree(read), list[Step](), list[Change](), Budget()
+    room = MAX_CHARS
     for operation in operations:
-        changes.append(_apply(operation, tree, steps))
+        change = _apply(operation, tree, steps, budget)
+        room -= len(change.before or "") + len(change.after or "")
+        if room < 0:
+            raise InvalidInput(
+                f"the patch changes more than {MAX_CHARS:,} characters of files: make it in several, and put the "
+                "hunks of a file under one '*** Update File:'"
+            )
+        changes.append(change)
     return Plan(tuple(steps), tree.writes(), tuple(changes))
 
 
-def _apply(operation: Operation, tree: _Tree, steps: list[Step]) -> Change:
+def _apply(operation: Operation, tree: _Tree, steps: list[Step], budget: Budget) -> Change:
     path, destination = operation.path, operation.destination
     if operation.action == "Add":
         text = "".join(hunk.text("+") for hunk in operation.hunks)
@@ -218,7 +231,7 @@ def _apply(operation: Operation, tree: _Tree, steps: list[Step]) -> Change:
             steps.append(Step(path=file.stored_at))
         return Change(path, before, None)
     for hunk in operation.hunks:
-        file.text = patched(file.text, hunk, path)
+        file.text = patched(file.text, hunk, path, budget)
     if destination is not None:
         tree.place(destination, file)
         tree.place(path, None)
@@ -228,7 +241,7 @@ def _apply(operation: Operation, tree: _Tree, steps: list[Step]) -> Change:
     return Change(path, before, file.text, destination)
 
 
-def patched(text: str, hunk: Hunk, path: str) -> str:
+def patched(text: str, hunk: Hunk, path: str, budget: Budget) -> str:
     """`text` with one hunk applied. Raises InvalidInput where its lines aren't found, or in several places."""
     ended = text.endswith("\n") or not text
     whole = text if ended else f"{text}\n"
@@ -238,12 +251,12 @@ def patched(text: str, hunk: Hunk, path: str) -> str:
         place = len(whole) if start is None else start
         result = whole[:place] + hunk.text("+") + whole[place:]
     else:
-        result = _replaced(whole, hunk, start, old, new, path)
+        result = _replaced(whole, hunk, start, old, new, path, budget)
     return result if ended else result.removesuffix("\n")
 
 
-def _replaced(text: str, hunk: Hunk, start: int | None, old: str, new: str, path: str) -> str:
-    match = fuzzy.find(text, old, whole_lines=True)
+def _replaced(text: str, hunk: Hunk, start: int | None, old: str, new: str, path: str, budget: Budget) -> str:
+    match = fuzzy.find(text, old, budget, whole_lines=True)
     if match is None:
         raise InvalidInput(f"{path}: could not find the lines of this hunk:\n{old[:400]}")
     spans = match.spans

@@ -3,13 +3,15 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from clotho.tools.mcp.session import Definition
+from clotho.tools.mcp.session import MOST_TOOLS, Definition
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
     from mcp_types import Tool as ServerTool
 
 MOST_DESCRIPTION_CHARS = 8_000
+MOST_BLOCKS = 1_000
+"""Blocks of an answer that are validated one by one, at 10 µs each."""
 
 
 def definition_of(tool: "ServerTool") -> Definition:
@@ -30,7 +32,16 @@ def text_of(result: "CallToolResult") -> str:
     return "\n".join(parts)
 
 
-def _part(block: dict[str, Any]) -> str:
+def shorten(result: dict[str, Any]) -> None:
+    """Join more blocks of a result than are validated into one, and leave out tools beyond those allowed."""
+    blocks, tools = result.get("content"), result.get("tools")
+    if isinstance(blocks, list) and len(blocks) > MOST_BLOCKS:
+        result["content"] = [{"type": "text", "text": "\n".join(map(_part, blocks))}]
+    if isinstance(tools, list):
+        del tools[MOST_TOOLS + 1 :]
+
+
+def _part(block: Any) -> str:
     match block:
         case {"type": "text", "text": str(text)}:
             return text
@@ -40,4 +51,6 @@ def _part(block: dict[str, Any]) -> str:
             return uri
         case {"data": str(data), "mimeType": str(kind)}:
             return f"[{kind}, {len(data) * 3 // 4} bytes, not shown]"
-    return f"[{block.get('type', 'something')}, not shown]"
+        case {"type": str(kind)}:
+            return f"[{kind}, not shown]"
+    return "[something, not shown]"

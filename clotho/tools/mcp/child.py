@@ -13,6 +13,7 @@ from clotho.host_failures import described, is_host_failure
 from clotho.processes.parent_death import with_parent_death_signal
 from clotho.tools.mcp.session import MOST_CALL_BYTES, MOST_MESSAGE_BYTES, NotStarted
 from clotho.tools.secrecy import Redactor
+from clotho.untrusted import Excessive, ValueCount, in_thread_if_long
 
 STOP_SECONDS = 2.0
 ERROR_BYTES = 5 * 1024
@@ -106,7 +107,9 @@ class Child:
                 if not line.startswith(b"{"):
                     continue  # a line of a log: many servers print some
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    message = await in_thread_if_long(
+                        len(line), jsonrpc_message_adapter.validate_json, line, by_name=False
+                    )
                 except ValueError:
                     continue
                 await received.send(SessionMessage(message))
@@ -125,6 +128,11 @@ class Child:
         self._received += len(line)
         if self._received > MOST_CALL_BYTES:
             self._fault = f"it sent more than {MOST_CALL_BYTES:,} bytes at one call"
+            return None
+        try:
+            ValueCount().feed(line)
+        except Excessive as error:
+            self._fault = f"it sent a message that isn't read: {error}"
             return None
         return line or None
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import JsonValue
 
 from clotho.errors import HostUnavailable, truncate_middle
-from clotho.tools.mcp.answers import definition_of, text_of
-from clotho.tools.mcp.session import Answer, Definition, NoAnswer, NotStarted, Refused
+from clotho.tools.mcp.answers import definition_of, shorten, text_of
+from clotho.tools.mcp.session import MOST_TOOLS, Answer, Definition, NoAnswer, NotStarted, Refused
+from clotho.untrusted import values_in
 
 if TYPE_CHECKING:
     from mcp import ClientSession
 
-MOST_TOOLS = 256
+MOST_VALIDATED = 10_000
+"""Values of structured content that are validated against a tool's own schema, on the event loop."""
 MOST_ERROR_CHARS = 2_000
 
 Result = TypeVar("Result")
@@ -149,10 +151,42 @@ def _known(error: BaseException | None) -> NotStarted | HostUnavailable | None:
 @asynccontextmanager
 async def _session(read: Any, write: Any) -> AsyncIterator["ClientSession"]:
     from mcp import ClientSession
-    from mcp_types import Implementation
+    from mcp_types import CallToolResult, Implementation
 
-    async with ClientSession(read, write, client_info=Implementation(name="clotho", version="1")) as session:
+    class Session(ClientSession):
+        async def validate_tool_result(self, name: str, result: CallToolResult) -> None:
+            if values_in(result.structured_content) <= MOST_VALIDATED:
+                await super().validate_tool_result(name, result)
+
+    client = Implementation(name="clotho", version="1")
+    async with Session(_Received(read), write, client_info=client) as session:
         yield session
+
+
+class _Received:
+    """A stream of messages whose results are shortened before the package validates them, on the event loop."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> "_Received":
+        return self
+
+    async def __anext__(self) -> Any:
+        each = await anext(self._stream)
+        if isinstance(result := getattr(getattr(each, "message", None), "result", None), dict):
+            shorten(result)
+        return each
+
+    async def __aenter__(self) -> "_Received":
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
 
 
 async def _listed(session: "ClientSession") -> list[Definition]:

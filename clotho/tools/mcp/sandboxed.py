@@ -4,6 +4,7 @@ What it is sent goes in under keys, and what it answers stays in the job's outpu
 worker's death sends nothing twice, and finds the answer.
 """
 
+import asyncio
 import json
 import shlex
 import time
@@ -17,9 +18,18 @@ from clotho.errors import truncate_middle
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import Job, JobState, SandboxInstance
 from clotho.tools import shell
-from clotho.tools.mcp.answers import definition_of, text_of
-from clotho.tools.mcp.session import MOST_MESSAGE_BYTES, Answer, Definition, NoAnswer, NotStarted, Refused
+from clotho.tools.mcp.answers import definition_of, shorten, text_of
+from clotho.tools.mcp.session import (
+    MOST_MESSAGE_BYTES,
+    MOST_TOOLS,
+    Answer,
+    Definition,
+    NoAnswer,
+    NotStarted,
+    Refused,
+)
 from clotho.tools.mcp.settings import McpServer
+from clotho.untrusted import Excessive, Unreadable, load_json
 
 MOST_STARTS = 20
 """Of one server in one sandbox."""
@@ -130,6 +140,8 @@ class SandboxedServer:
                     sandbox, run, f"tools-{page}", "tools/list", cursor, self._server.start_seconds
                 )
                 found += [definition_of(Tool.model_validate(tool)) for tool in listed.get("tools", ())]
+                if len(found) > MOST_TOOLS:
+                    raise NotStarted(f"it has more than {MOST_TOOLS} tools", passing=False)
                 if not listed.get("nextCursor"):
                     return found
                 cursor = {"cursor": listed["nextCursor"]}
@@ -152,6 +164,7 @@ class SandboxedServer:
         result = answer.get("result")
         if not isinstance(result, dict):
             raise Refused("its answer is invalid: no result")
+        shorten(result)
         return result
 
     async def _say(self, sandbox: SandboxInstance, run: _Run, name: str, message: Message) -> None:
@@ -192,8 +205,7 @@ class SandboxedServer:
     ) -> None:
         """Read what the chunk completes; after the deadline the server's requests are left unanswered."""
         *lines, run.rest = (run.rest + chunk).split(b"\n")
-        for line in lines:
-            message = _parsed(line)
+        for line, message in await asyncio.to_thread(_all_parsed, lines):
             match message:
                 case {"id": str(number), "method": str(method)} | {"id": int(number), "method": str(method)}:
                     if time.monotonic() <= deadline:
@@ -225,10 +237,16 @@ class SandboxedServer:
         return Job(key=key, script="\n".join(script), workdir=self._directory, session=f"mcp-{self._name}")
 
 
+def _all_parsed(lines: Sequence[bytes]) -> list[tuple[bytes, Message | None]]:
+    return [(line, _parsed(line)) for line in lines]
+
+
 def _parsed(line: bytes) -> Message | None:
-    """The message in a line; None where it holds none."""
+    """The message in a line; None where it holds none. Raises NotStarted for one beyond the bounds."""
     try:
-        found = json.loads(line) if line.startswith(b"{") else None
-    except (ValueError, RecursionError):
+        found = load_json(line) if line.startswith(b"{") else None
+    except Excessive as error:
+        raise NotStarted(f"it sent a message that isn't read: {error}", passing=False) from None
+    except Unreadable:
         return None
     return found if isinstance(found, dict) else None

@@ -9,6 +9,7 @@ import httpx2
 
 from clotho.tools.mcp.session import MOST_CALL_BYTES, MOST_MESSAGE_BYTES
 from clotho.tools.retry_after import retry_after
+from clotho.untrusted import Excessive, ValueCount
 
 CONNECT_SECONDS = 15.0
 NOT_MADE = (404, 429)
@@ -122,20 +123,26 @@ class _BoundedStream(httpx2.AsyncByteStream):
         self._answers = answers
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        received = 0
+        received, values = 0, ValueCount()
         try:
             async for chunk in self._stream:
                 received += len(chunk)
                 if received > MOST_CALL_BYTES:
-                    break
+                    raise self._refused(f"it sent more than {MOST_CALL_BYTES:,} bytes at one call")
+                values.feed(chunk)
                 yield chunk
+        except Excessive as error:
+            raise self._refused(f"it sent an answer that isn't read: {error}") from None
+        except _Refused:
+            raise
         except httpx2.HTTPError:
             self._break_off()
             raise
-        if received > MOST_CALL_BYTES:
-            self._transport.failure = f"it sent more than {MOST_CALL_BYTES:,} bytes at one call"
-            raise httpx2.ReadError(self._transport.failure)
         self._break_off()
+
+    def _refused(self, failure: str) -> "_Refused":
+        self._transport.failure = failure
+        return _Refused(failure)
 
     def _break_off(self) -> None:
         """Note that the stream has ended, which matters if the call has no answer."""
@@ -144,3 +151,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+class _Refused(httpx2.ReadError):
+    """The rest of a response isn't read: there is too much of it."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
+MOST_TOOLS = 256
 MOST_MESSAGE_BYTES = 8 << 20
 MOST_CALL_BYTES = 16 << 20
 """Bytes that a server may send for one call, notifications and log lines included."""

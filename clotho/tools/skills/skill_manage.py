@@ -120,6 +120,8 @@ def _patched(content: str | None, arguments: Arguments) -> str:
         raise InvalidInput("old_string isn't there: view the skill, and copy it exactly")
     if found > 1 and not arguments.get("replace_all", False):
         raise InvalidInput(f"old_string occurs {found} times: give more of the text, or replace_all")
+    if len(content) + found * (len(new) - len(old)) > MOST_FILE_CHARS:
+        raise InvalidInput(f"A file of a skill may have {MOST_FILE_CHARS:,} characters")
     return content.replace(old, new)
 
 

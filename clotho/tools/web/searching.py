@@ -8,6 +8,7 @@ from clotho.tools.tool import CallContext
 from clotho.tools.web.provider import Found, SearchProvider
 from clotho.tools.web.providers import PROVIDERS
 from clotho.tools.web.settings import WebSettings
+from clotho.untrusted import in_thread_if_long, load_json
 
 SECONDS = 30.0
 MOST_BYTES = 4 << 20
@@ -32,9 +33,13 @@ async def search(settings: WebSettings, query: str, limit: int, context: CallCon
         raise ServiceUnavailable(f"{name} can't be reached: {type(error).__name__}") from None
     _require_answer(answer, provider, name)
     try:
-        return list(provider.results(answer.json()))[:limit]
+        return await in_thread_if_long(len(answer.content), _results, provider, answer.content, limit)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ServiceUnavailable(f"{name} sent what isn't its answer: {type(error).__name__}") from error
+
+
+def _results(provider: SearchProvider, content: bytes, limit: int) -> list[Found]:
+    return list(provider.results(load_json(content)))[:limit]
 
 
 def _key(name: str, variable: str, context: CallContext) -> str:
@@ -74,6 +79,6 @@ def _require_answer(response: httpx.Response, provider: SearchProvider, name: st
 
 def _refuses_query(response: httpx.Response, provider: SearchProvider) -> bool:
     try:
-        return provider.refuses_query(response.status_code, response.json())
+        return provider.refuses_query(response.status_code, load_json(response.content))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False  # the answer of something else, such as a proxy

@@ -12,24 +12,26 @@ from clotho.tools.files.text_file import TextFile, is_binary
 
 
 def test_a_window_numbers_its_lines() -> None:
-    part = window("a\nb\nc\nd\n", 2, 2)
+    part = window(b"a\nb\nc\nd\n", 2, 2)
     assert (part.content, part.first, part.last, part.total) == ("     2|b\n     3|c", 2, 3, 4)
 
 
 def test_a_window_past_the_end_is_empty() -> None:
-    assert window("a\n", 5, 2).content == "" == window("", 1, 10).content
-    assert window("", 1, 10).total == 0
+    assert window(b"a\n", 5, 2).content == "" == window(b"", 1, 10).content
+    assert window(b"", 1, 10).total == 0
 
 
 def test_long_lines_are_cut_and_carriage_returns_not_shown() -> None:
-    assert window("x" * 2_001 + "\r\ny\r\n", 1, 2).content == f"     1|{'x' * 2_000}... [truncated]\n     2|y"
+    assert (
+        window(b"x" * 2_001 + b"\r\ny\r\n", 1, 2).content == f"     1|{'x' * 2_000}... [truncated]\n     2|y"
+    )
 
 
 @given(st.lists(st.text("ab", max_size=3), max_size=30), st.integers(1, 12))
 def test_windows_one_after_another_are_the_whole_file(lines: list[str], limit: int) -> None:
     text = "".join(f"{line}\n" for line in lines)
     shown, offset = [], 1
-    while (part := window(text, offset, limit)).content:
+    while (part := window(text.encode(), offset, limit)).content:
         shown += [line.partition("|")[2] for line in part.content.split("\n")]
         offset = part.last + 1
     assert shown == lines

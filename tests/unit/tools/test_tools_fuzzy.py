@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from clotho.errors import InvalidInput
 from clotho.tools.files.fuzzy import STRATEGIES, find, replace
+from clotho.tools.files.matching import Budget
 from clotho.tools.files.similarity import block_anchor
 from tests.support import cpu_seconds
 
@@ -123,8 +124,8 @@ def test_anchors_need_more_similarity_where_they_are_not_unique() -> None:
     other = "begin\n    second = nothing like it\nend\n"
     wanted = "begin\n    first = compute(beta)\nend\n"
     assert replace(other + block, wanted, "gone\n").text == other + "gone\n"
-    assert list(block_anchor(block, wanted)) == [(0, len(block))]
-    assert list(block_anchor(other + other, wanted)) == []
+    assert list(block_anchor(block, wanted, Budget())) == [(0, len(block))]
+    assert list(block_anchor(other + other, wanted, Budget())) == []
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_exact_matches_are_plain_replacement(text: str, start: int, length: int,
 
 @given(st.text(max_size=60), st.text(min_size=1, max_size=20), st.booleans())
 def test_matches_lie_in_order_inside_the_text(text: str, old: str, whole: bool) -> None:
-    match = find(text, old, whole) if old.strip() else None
+    match = find(text, old, Budget(), whole) if old.strip() else None
     end = 0
     for start, stop in match.spans if match else ():
         assert end <= start < stop <= len(text)
@@ -176,10 +177,10 @@ def test_a_large_file_takes_bounded_time() -> None:
     ],
 )
 def test_repetitive_text_takes_no_quadratic_time(text: str, old: str) -> None:
-    assert find(text, old) is None
-    assert cpu_seconds(lambda: find(text, old), SLOWEST) < SLOWEST
+    assert find(text, old, Budget()) is None
+    assert cpu_seconds(lambda: find(text, old, Budget()), SLOWEST) < SLOWEST
 
 
 def test_half_an_ellipsis_is_no_match() -> None:
-    assert find("a…b", "..b") is None
+    assert find("a…b", "..b", Budget()) is None
     assert replace("wait… now — go", "wait... now", "stop").text == "stop — go"
