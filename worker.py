@@ -28,7 +28,7 @@ from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, load_settings, secret, variable
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.environment.instances import EnvironmentProcesses
-from clotho.environment.pool import ProcessBounds
+from clotho.environment.pool import ProcessBounds, default_processes
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
 from clotho.host import host_name
@@ -271,7 +271,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             sizes = settings.worker
-            bounds = ProcessBounds(sizes.environment_processes, sizes.environment_memory_mb << 20)
+            processes = sizes.environment_processes or default_processes()
+            bounds = ProcessBounds(processes, sizes.environment_memory_mb << 20)
             environments = EnvironmentProcesses(journal, bounds)
             process_queue = f"{host_queue}-{slot.number}"
             labels = await namespace_labels(client, journal.store_identity)

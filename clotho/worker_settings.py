@@ -29,8 +29,10 @@ class WorkerSettings(FrozenModel):
     """Model calls that a process has open at once."""
     max_tool_calls: int = 200
     """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
-    environment_processes: int = Field(default=32, ge=1)
-    """Most processes for one environment's code that a process keeps: each verifies one rollout at a time."""
+    environment_processes: int | None = Field(default=None, ge=1)
+    """Most processes for one environment's code that a process keeps: each verifies one rollout at a time.
+
+    By default four a processor, and at least 8."""
     environment_memory_mb: int = Field(default=8_192, ge=64)
     """Resident memory of one such process and of those that it starts, in MiB: it is ended above that."""
     model_call_timeout_seconds: float = Field(default=3_600.0, gt=0)
