@@ -35,6 +35,8 @@ class WorkerSettings(FrozenModel):
     By default four a processor, and at least 8."""
     environment_memory_mb: int = Field(default=8_192, ge=64)
     """Resident memory of one such process and of those that it starts, in MiB: it is ended above that."""
+    debug: bool = False
+    """Whether environments' code runs in the worker's own process, without bounds: breakpoint() stops there."""
     model_call_timeout_seconds: float = Field(default=3_600.0, gt=0)
     """Seconds that one answer of a model server may take, however much of it comes."""
     model_first_token_timeout_seconds: float = Field(default=600.0, gt=0)
