@@ -27,8 +27,8 @@ from activities.pauses import PauseActivities
 from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, load_settings, secret, variable
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.environment.instances import EnvironmentProcesses
-from clotho.environment.pool import ProcessBounds
+from clotho.environment.instances import EnvironmentProcesses, Environments, EnvironmentsHere
+from clotho.environment.pool import ProcessBounds, default_processes
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
 from clotho.host import host_name
@@ -60,6 +60,7 @@ from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels
 from clotho.tools.command_preview import CommandPreviews
+from clotho.worker_settings import WorkerSettings
 from workflows.registry import PINNED, UPGRADED
 
 if TYPE_CHECKING:
@@ -236,6 +237,14 @@ def measured_journal(store: Store, metrics: Metrics) -> Journal:
     return Journal(MeasuredStore(store, metrics.count_request), repaid)
 
 
+def environments_of(sizes: WorkerSettings, journal: Journal) -> Environments:
+    """The environments that a worker calls."""
+    if sizes.debug:
+        return EnvironmentsHere()
+    processes = sizes.environment_processes or default_processes()
+    return EnvironmentProcesses(journal, ProcessBounds(processes, sizes.environment_memory_mb << 20))
+
+
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     host = host_name(settings)
@@ -271,8 +280,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             sizes = settings.worker
-            bounds = ProcessBounds(sizes.environment_processes, sizes.environment_memory_mb << 20)
-            environments = EnvironmentProcesses(journal, bounds)
+            environments = environments_of(sizes, journal)
             process_queue = f"{host_queue}-{slot.number}"
             labels = await namespace_labels(client, journal.store_identity)
             sandbox_host = Host(
