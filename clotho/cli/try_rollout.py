@@ -106,7 +106,7 @@ async def chosen_item(
     return given[number]
 
 
-async def first_items(manifest: RunManifest, number: int, debug: bool) -> tuple[Item, ...]:
+async def first_items(manifest: RunManifest, number: int, debug: bool = False) -> tuple[Item, ...]:
     """The first `number` items of the environment, fewer where it has fewer."""
     made = EnvironmentsHere() if debug else EnvironmentProcesses()
     async with made as environments, environments.enumeration(manifest) as environment:
