@@ -34,3 +34,11 @@ class NamesAtRandom(Removes):
         name = uuid.uuid4().hex
         ctx.terminal(f"mv {ANSWER} {name}; touch /work/removed; sleep 3", timeout=600)
         return float(ctx.read_bytes(f"/work/{name}") == b"right\n")
+
+
+class KeepsServicesConfig(TidyingConfig):
+    keep_services: bool = True
+
+
+class KeepsServices(NamesAtRandom):
+    config_class = KeepsServicesConfig

@@ -6,6 +6,7 @@ from clotho.identifiers.rollout_keys import reward_key
 from clotho.rollouts.verification import RewardEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_of
+from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -89,3 +90,22 @@ async def test_begins_anew_from_the_agents_last_state_where_it_takes_another_way
     assert (reward.score, reward.epoch) == (1.0, 1)
     assert disturbances == (Disturbance.VERIFIED_AGAIN,)
     assert not [held for held in await cluster.sandboxes().leases() if "/verification/" in held.lease]
+
+
+@pytest.mark.slow
+async def test_has_no_reward_where_the_agents_last_state_is_gone(private_cluster: Cluster) -> None:
+    """Processes that were kept for the verifier can't be had again: the rollout is replaced."""
+    cluster, rollout = private_cluster, "kept/g000000/r0"
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        worker = await cluster.start_worker()
+        handle = await cluster.start("kept", url, environment=f"{VERIFIERS}:KeepsServices")
+        await eventually(lambda: made(cluster, rollout, 0, "removed"), "the answer removed")
+        await worker.kill()
+        await cluster.start_worker()
+        await handle.result()
+    journal = cluster.open_journal()
+    assert await journal.read(reward_key(rollout), RewardEntry) is None
+    [(_, entry)] = await scored_groups(journal, "kept")
+    assert [sibling.score for sibling in entry.siblings] == [1.0]
+    [repair] = entry.repairs
+    assert repair.failure.kind == "VerificationUnrepeatable"
