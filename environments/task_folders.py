@@ -130,8 +130,8 @@ class TaskFolders(Environment):
     def verification_seconds(self, item: Item) -> float | None:
         """The time of the task's own tests and collect commands, and what is done around them."""
         verifier = self.task(item).file.verifier
-        commands = (verifier, *verifier.collect)
-        return sum(each.timeout_sec for each in commands) + SECONDS_AROUND
+        collecting = sum(each.timeout_sec for each in verifier.collect)
+        return verifier.timeout_sec + collecting + SECONDS_AROUND
 
     def solution(self, item: Item) -> Solution:
         task = self.task(item)
