@@ -110,8 +110,9 @@ class RunOptions(DatasetOptions):
         AgentKind,
         option(
             MODEL,
-            "The agent: model; oracle, which runs the environment's solution; nop, which does nothing; or "
-            "replay, which repeats the turns of another run.",
+            "The agent: model; oracle, which runs the environment's solution; nop, which does nothing; "
+            "empty, huge and fifo, which spoil the files that the solution wrote; or replay, which repeats the "
+            "turns of another run.",
             "AGENT",
         ),
     ] = AgentKind.MODEL
