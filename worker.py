@@ -51,6 +51,7 @@ from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
 from clotho.processes.process_slots import ProcessSlot
 from clotho.processes.roles import ROLES, process_layout
+from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import is_superseded
@@ -301,6 +302,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(sandbox_host.idle.run()))
             for queue in (host_queue, process_queue):
                 background.append(tasks.create_task(Liveness(journal, queue).run()))
+        background.append(tasks.create_task(_end_when_short()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host)
         for worker in workers:
@@ -319,6 +321,13 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             await tracing.close()
         for task in background:
             task.cancel()
+
+
+async def _end_when_short() -> None:
+    """End this process at once where it has lacked a resource for a minute: a drain would need it, too."""
+    found = await lasting_shortage()
+    log.error("ends: no %s for %.0f s", found, SHORT_SECONDS)
+    leave(1)
 
 
 def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
