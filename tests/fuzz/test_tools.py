@@ -33,7 +33,7 @@ from tests.tools.rows import ANSWERS, SITE
 
 pytestmark = needs_root
 MOST_MEMORY = 64 << 20
-"""Bytes beyond those of the arguments and of the result."""
+"""Bytes beyond those of the result."""
 MOST_PROCESSOR = 2.0
 LONGEST_CALLBACK = 0.1
 ATTEMPTS = 4
@@ -145,7 +145,7 @@ async def measured(calls: ToolCalls, name: str, text: str) -> Cost:
     async with watched_callbacks() as callbacks:
         done = await calls.dispatcher.run(name, text, calls.dispatcher.names, context)
     processor = time.process_time() - processor
-    memory = resident("VmHWM") - before - len(done.content.encode()) - len(text)
+    memory = resident("VmHWM") - before - len(done.content.encode())
     calls.state |= done.state
     calls.session = str(fields(done).get("session_id", calls.session))
     assert "Tool execution failed" not in done.content, done.content

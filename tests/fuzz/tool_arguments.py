@@ -216,10 +216,10 @@ def _value(random: Random, schema: Mapping[str, Any], name: str) -> Any:
         case "array":
             least, most = schema.get("minItems", 0), schema.get("maxItems", 3_000)
             count = min(max(least, random.choice((0, 1, 2, 5, 3_000))), most)
-            # Long items are few: one call has a bound on all of its arguments.
+            # Long items are few: a call has a bound on all of its arguments.
             items = [_value(random, schema.get("items", {}), name) for _ in range(min(count, 5))]
-            short = [each for each in items if len(json.dumps(each)) < 500] or items
-            return items if count <= 5 else [random.choice(short) for _ in range(count)]
+            short = [each for each in items if len(json.dumps(each)) < 500]
+            return [random.choice(short) for _ in range(count)] if count > 5 and short else items
         case "string":
             made = BY_NAME.get(name, anything)(random)
             if random.random() < 0.1:
