@@ -39,7 +39,11 @@ LONGEST_CALLBACK = 0.1
 ATTEMPTS = 4
 """A machine that stands still, or collects garbage, is no finding: the least of so many measurements counts."""
 CALL_SECONDS = 5.0
-TOOLS = [tool for tool in REGISTRY if not tool.name.startswith("mcp_") or tool.name.startswith(f"mcp_{IN_SANDBOX}_")]
+TOOLS = [
+    tool
+    for tool in REGISTRY
+    if not tool.name.startswith("mcp_") or tool.name.startswith(f"mcp_{IN_SANDBOX}_")
+]
 """Without those of an MCP server on the host, whose programs have no sandbox."""
 OF_BROWSER = [tool for tool in TOOLS if tool.toolset == "browser"]
 OTHERS = [tool for tool in TOOLS if tool.toolset != "browser"]
@@ -155,7 +159,11 @@ async def measured(calls: ToolCalls, name: str, text: str) -> Cost:
 
 def longest(calls: ToolCalls, name: str) -> int:
     tool = REGISTRY.get(name)
-    return 2 * MAX_CHARS if tool is not None and tool.unlimited_result else calls.settings.max_result_chars + 5_000
+    return (
+        2 * MAX_CHARS
+        if tool is not None and tool.unlimited_result
+        else calls.settings.max_result_chars + 5_000
+    )
 
 
 def resident(which: str) -> int:

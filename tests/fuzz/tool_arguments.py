@@ -48,9 +48,30 @@ WORKSPACE = {
 PATHS = (
     *WORKSPACE,
     *("/work", "/", "..", "~", "/proc/self/environ", "/dev/zero", "/dev/stdin", "/etc/passwd", "/nowhere/x"),
-    *("new.py", "new.json", "new.toml", "a/b/c/d/new", "x" * 256, "d/" * 2_100, "a\nb", "-rf", "http://" + SITE),
+    *(
+        "new.py",
+        "new.json",
+        "new.toml",
+        "a/b/c/d/new",
+        "x" * 256,
+        "d/" * 2_100,
+        "a\nb",
+        "-rf",
+        "http://" + SITE,
+    ),
 )
-NAMES = ("knots", "weaving", "KNOTS", "../knots", "a/b", "x" * 64, "x" * 65, "SKILL.md", "references/x.md", ".")
+NAMES = (
+    "knots",
+    "weaving",
+    "KNOTS",
+    "../knots",
+    "a/b",
+    "x" * 64,
+    "x" * 65,
+    "SKILL.md",
+    "references/x.md",
+    ".",
+)
 COMMANDS = (
     "true",
     "seq 3000000",
@@ -65,7 +86,7 @@ COMMANDS = (
     "sleep 60",
     "cd tree; exit 7",
     "export X=$(seq 20000)",
-    'export X="$(head -c 90000 /dev/zero | tr \'\\0\' x)"',
+    "export X=\"$(head -c 90000 /dev/zero | tr '\\0' x)\"",
     "kill -9 $$",
     "exec >&-",
     "for n in $(seq 60); do sleep 30 & done",
@@ -111,13 +132,47 @@ TEXTS = (
     "".join(f"{number}\n" for number in range(1, 100_000)),
 )
 PATTERNS = (
-    *("x", ".*", "(a+)+$", "(x|x|x)*y", r"\(a*\)*\1", "[", "*", "**/*", "a{1,255}{1,255}", "^", "$", "-e", ""),
-    *("[!x" * 5_000, "(" * 5_000, "x|" * 20_000, "{a,b}" * 200, "?" * 20_000, r"\d+\n", "*a" * 100, "x" * 100_000),
+    *(
+        "x",
+        ".*",
+        "(a+)+$",
+        "(x|x|x)*y",
+        r"\(a*\)*\1",
+        "[",
+        "*",
+        "**/*",
+        "a{1,255}{1,255}",
+        "^",
+        "$",
+        "-e",
+        "",
+    ),
+    *(
+        "[!x" * 5_000,
+        "(" * 5_000,
+        "x|" * 20_000,
+        "{a,b}" * 200,
+        "?" * 20_000,
+        r"\d+\n",
+        "*a" * 100,
+        "x" * 100_000,
+    ),
 )
 URLS = (
     *(f"http://{SITE}/", f"http://{SITE}/long", "http://[::1", "http://127.0.0.1:1/", "file:///etc/passwd"),
-    *("data:text/html," + "<b>" * 2_000, "data:image/png;base64," + "A" * 1_500_000, "javascript:1", "http://" + "a." * 3_000),
-    *("https://weaving.test/looms", "x" * 8_000, "http://user:pass@host/", "http://xn--" + "9" * 300, "about:blank"),
+    *(
+        "data:text/html," + "<b>" * 2_000,
+        "data:image/png;base64," + "A" * 1_500_000,
+        "javascript:1",
+        "http://" + "a." * 3_000,
+    ),
+    *(
+        "https://weaving.test/looms",
+        "x" * 8_000,
+        "http://user:pass@host/",
+        "http://xn--" + "9" * 300,
+        "about:blank",
+    ),
     *("numbers.txt", "huge.png", "large.png", "binary", "zero", "fifo", "empty", "sparse"),
 )
 HEADS = (
@@ -172,7 +227,9 @@ BY_NAME: Mapping[str, Callable[[Random], str]] = {
     "code": lambda random: random.choice(CODES),
     "patch": patch,
     "content": lambda random: skill(random) if random.random() < 0.5 else text(random),
-    **dict.fromkeys(("pattern", "file_glob", "watch_patterns", "query"), lambda random: random.choice(PATTERNS)),
+    **dict.fromkeys(
+        ("pattern", "file_glob", "watch_patterns", "query"), lambda random: random.choice(PATTERNS)
+    ),
     **dict.fromkeys(("url", "urls", "image_url"), lambda random: random.choice(URLS)),
     "session_id": lambda random: random.choice((SESSION, SESSION, "proc_1", "")),
     "text": text,
@@ -253,4 +310,6 @@ def case(random: Random, tools: list[Tool]) -> ToolCase:
         calls.append((each.name, written(random, arguments(random, each))))
     used = [path for path in WORKSPACE if any(json.dumps(path)[1:-1] in text for _, text in calls)]
     extra = random.sample(list(WORKSPACE), 3)
-    return ToolCase(tuple(WORKSPACE[path] for path in {**dict.fromkeys(used), **dict.fromkeys(extra)}), tuple(calls))
+    return ToolCase(
+        tuple(WORKSPACE[path] for path in {**dict.fromkeys(used), **dict.fromkeys(extra)}), tuple(calls)
+    )
