@@ -1,4 +1,4 @@
-"""Every tool that is registered, with any arguments in any workspace: what a call may cost the worker that makes it.
+"""Every registered tool, with any arguments in any workspace: what a call may cost the worker that makes it.
 
 Commands, browsers and MCP servers are processes of their own, and aren't counted.
 """
