@@ -4,8 +4,8 @@ import asyncio
 import fcntl
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,8 @@ MODEL_PORT = 8101
 DRAIN_SECONDS = 5.0
 SPACE_BYTES = 64 << 20
 """Free space on the disk below which services aren't started."""
+ENDING = "ending"
+"""Content of the lock file while the services that hold it stop."""
 ELSEWHERE = ("TEMPORAL_API_KEY", "TEMPORAL_TLS", "TEMPORAL_PROFILE")
 """Variables with which the worker would look for another Temporal server than the one that is given."""
 
@@ -89,7 +91,7 @@ async def local_services(
     folder = settings.folder
     logs = folder / "logs"
     async with AsyncExitStack() as stack:
-        stack.enter_context(exclusive(folder))
+        ending = stack.enter_context(exclusive(folder))
         check_space(folder)
         for port in (ports.temporal, ports.ui, ports.model):
             claim(port)
@@ -114,6 +116,7 @@ async def local_services(
         try:
             yield Services(temporal, model, worker, logs)
         finally:
+            ending()
             announce("stopping; workers finish the calls in flight (Ctrl-C: end them now)")
 
 
@@ -214,22 +217,38 @@ def check_space(folder: Path) -> None:
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """One set of services for a folder: two Temporal servers would break their common database."""
+def exclusive(folder: Path) -> Iterator[Callable[[], None]]:
+    """One set of services for a folder: two Temporal servers would break their common database.
+
+    What it yields notes that the services are ending, for whoever is refused from then on.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "services.lock").open("w")
+        lock = (folder / "services.lock").open("a+")  # "w" would wipe the note of those that hold it
     except OSError as error:
         raise InvalidInput(f"{folder} can't be written: {error.strerror}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            lock.seek(0)
+            if lock.read() == ENDING:
+                raise InvalidInput(
+                    f"services for {folder} are ending: wait until their `clotho dev` or `clotho demo` is gone, "
+                    "or give another --store"
+                ) from None
             raise InvalidInput(
                 f"services for {folder} run already (`clotho dev` or `clotho demo`): use them with `clotho run`, "
                 "or give another --store"
             ) from None
-        yield
+        lock.truncate(0)
+
+        def ending() -> None:
+            with suppress(OSError):  # a full disk must not keep services from ending
+                lock.write(ENDING)
+                lock.flush()
+
+        yield ending
 
 
 async def together(*starts: Coroutine[Any, Any, None]) -> None:
