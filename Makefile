@@ -99,6 +99,7 @@ bench-peers: setup
 
 chaos: setup
 	$(BIN)/python -m chaos $(if $(RESUME),--resume) --write docs/fault-matrix.md
+	$(BIN)/python -m chaos --storm 1 --write docs/fault-matrix.md
 
 soak: setup
 	$(BIN)/python -m chaos --soak $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

@@ -27,8 +27,8 @@ from activities.pauses import PauseActivities
 from clotho import application, failpoints
 from clotho.config import Settings, cache_folder, forget_variables, load_settings, secret, variable
 from clotho.embedded.model.bundled import BUNDLED, TINY
-from clotho.environment.instances import EnvironmentProcesses
-from clotho.environment.pool import ProcessBounds
+from clotho.environment.instances import EnvironmentProcesses, Environments, EnvironmentsHere
+from clotho.environment.pool import ProcessBounds, default_processes
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
 from clotho.host import host_name
@@ -51,6 +51,7 @@ from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
 from clotho.processes.process_slots import ProcessSlot
 from clotho.processes.roles import ROLES, process_layout
+from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import is_superseded
@@ -60,6 +61,7 @@ from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels
 from clotho.tools.command_preview import CommandPreviews
+from clotho.worker_settings import WorkerSettings
 from workflows.registry import PINNED, UPGRADED
 
 if TYPE_CHECKING:
@@ -236,6 +238,14 @@ def measured_journal(store: Store, metrics: Metrics) -> Journal:
     return Journal(MeasuredStore(store, metrics.count_request), repaid)
 
 
+def environments_of(sizes: WorkerSettings, journal: Journal) -> Environments:
+    """The environments that a worker calls."""
+    if sizes.debug:
+        return EnvironmentsHere()
+    processes = sizes.environment_processes or default_processes()
+    return EnvironmentProcesses(journal, ProcessBounds(processes, sizes.environment_memory_mb << 20))
+
+
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
     host = host_name(settings)
@@ -271,8 +281,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             sizes = settings.worker
-            bounds = ProcessBounds(sizes.environment_processes, sizes.environment_memory_mb << 20)
-            environments = EnvironmentProcesses(journal, bounds)
+            environments = environments_of(sizes, journal)
             process_queue = f"{host_queue}-{slot.number}"
             labels = await namespace_labels(client, journal.store_identity)
             sandbox_host = Host(
@@ -293,6 +302,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(sandbox_host.idle.run()))
             for queue in (host_queue, process_queue):
                 background.append(tasks.create_task(Liveness(journal, queue).run()))
+        background.append(tasks.create_task(_end_when_short()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host)
         for worker in workers:
@@ -311,6 +321,13 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             await tracing.close()
         for task in background:
             task.cancel()
+
+
+async def _end_when_short() -> None:
+    """End this process at once where it has lacked a resource for a minute: a drain would need it, too."""
+    found = await lasting_shortage()
+    log.error("ends: no %s for %.0f s", found, SHORT_SECONDS)
+    leave(1)
 
 
 def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:

@@ -121,9 +121,12 @@ def main() -> None:
         if not kinds:
             sys.exit(f"--soak strikes with {', '.join(repeatable)}")
         sys.exit(not asyncio.run(soak.soak(options.soak, kinds, options.seed, say)))
-    if options.storm:
-        sys.exit(not asyncio.run(storm.storms(options.storm, say)))
     version = code_version()
+    if options.storm:
+        played = asyncio.run(storm.storms(options.storm, say))
+        if options.write:
+            write(options.write, None, None, None, None, storm.document(played, version))
+        sys.exit(not storm.good(played))
     rollouts = Results(RESULTS / version, CellResult)
     contained = Results(RESULTS / version / "containers", CellResult)
     tooled = Results(RESULTS / version / "tools", CellResult)
@@ -147,6 +150,7 @@ def main() -> None:
             container_matrix.document(contained.all(), version) if of_contained else None,
             tool_matrix.document(tooled.all(), version) if of_tools else None,
             delivery_matrix.document(deliveries.all(), version) if of_deliveries else None,
+            None,
         )
     say(matrix.totals(rollouts.all()))
     say(container_matrix.totals(contained.all()))
@@ -165,7 +169,8 @@ def write(document: Path, *matrices: str | None) -> None:
     """All matrices; one of which no cell was asked for stays as the document has it."""
     text = document.read_text() if document.exists() else ""
     rest, parts = text, list[str]()
-    for heading in (delivery_matrix.HEADING, tool_matrix.HEADING, container_matrix.HEADING):
+    headings = (delivery_matrix.HEADING, tool_matrix.HEADING, container_matrix.HEADING)
+    for heading in (storm.HEADING, *headings):
         rest, found, part = rest.partition(heading)
         parts.insert(0, found + part)
     wanted = [new or old for new, old in zip(matrices, (rest, *parts), strict=True)]

@@ -7,12 +7,14 @@ processes on the host, and no fault, errnos or kills: `python -m chaos --storm 5
 import asyncio
 import random
 import resource
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import product
 
+from benchmarks.machine import machine
 from chaos.scratch import scratch
 from chaos.stage import Servers, servers_in
-from chaos.verifiers import KINDS
+from chaos.verifiers import KINDS, VerifierConfig
 from clotho.config import TemporalSettings
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.identifiers.rollout_keys import reward_key
@@ -58,6 +60,21 @@ async def starve(worker: ChildProcess) -> None:
 
 FAULTS: dict[str, Strike | None] = {"none": None, "errnos": starve, "kills": kill}
 WORKERS = (1, 2, 3)
+ROLLOUTS = len(KINDS) * GROUP_SIZE
+HEADING = "## Storms over verification"
+TITLES = {
+    "none": "no fault",
+    "errnos": f"a worker without descriptors for {STARVED_SECONDS:g} s, {STRIKES} times",
+    "kills": f"SIGKILL of a worker, {STRIKES} times",
+}
+LEGEND = f"""\
+A storm is a run of {ROLLOUTS} rollouts whose answers are right, so that each reward other than 1 is wrong. Their
+verifiers read the answer and remove or overwrite it, name files at random, run commands side by side, or take
+{VerifierConfig().longest_seconds:g} s. `python -m chaos --storm 5` plays each storm five times.
+"""
+
+Storms = Mapping[tuple[str, int], Sequence[int]]
+"""Fault and number of worker processes -> right rewards of each play."""
 
 
 async def storms(
@@ -65,21 +82,44 @@ async def storms(
     say: Callable[[str], None],
     faults: Sequence[str] = tuple(FAULTS),
     workers_of_host: Sequence[int] = WORKERS,
-) -> bool:
-    """Whether every storm ended with right rewards alone."""
-    good = True
+) -> Storms:
+    """Play every storm so often."""
+    found: dict[tuple[str, int], list[int]] = {}
     async with scratch() as folder, servers_in(folder / "storms") as servers:
-        for fault in faults:
-            for workers in workers_of_host:
-                found = [
-                    await storm(servers, f"{fault}-{workers}-{play}", FAULTS[fault], workers)
-                    for play in range(plays)
-                ]
-                most = len(KINDS) * GROUP_SIZE
-                right = [sum(score == 1.0 for score in scores) for scores in found]
-                good = good and right == [most] * plays
-                say(f"{fault:8} {workers} workers: {', '.join(map(str, right))} of {most} right")
-    return good
+        for fault, workers in product(faults, workers_of_host):
+            right = found.setdefault((fault, workers), [])
+            for play in range(plays):
+                scores = await storm(servers, f"{fault}-{workers}-{play}", FAULTS[fault], workers)
+                right.append(sum(score == 1.0 for score in scores))
+            say(f"{fault:8} {workers} workers: {', '.join(map(str, right))} of {ROLLOUTS} right")
+    return found
+
+
+def good(found: Storms) -> bool:
+    return all(each == ROLLOUTS for right in found.values() for each in right)
+
+
+def document(found: Storms, version: str) -> str:
+    """The storms as the last part of the fault matrix."""
+    rows = [
+        f"| {TITLES[fault]} | "
+        + " | ".join(", ".join(map(str, found.get((fault, workers), ("–",)))) for workers in WORKERS)
+        + " |"
+        for fault in FAULTS
+    ]
+    return "\n".join(
+        (
+            HEADING,
+            "",
+            f"Measured on {machine()}, with version {version} of the code.",
+            "",
+            f"| right rewards of {ROLLOUTS}, in each play | 1 worker process | 2 | 3 |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            LEGEND,
+        )
+    )
 
 
 async def storm(servers: Servers, name: str, strike: Strike | None, workers: int) -> list[float | None]:

@@ -16,6 +16,7 @@ from clotho.errors import (
     CommandConflict,
     ContextOverflow,
     EnvironmentFailed,
+    EnvironmentUnknown,
     FileRefused,
     GradingRepeatedlyLost,
     GradingSandboxLost,
@@ -131,6 +132,7 @@ UNCLASSIFIED = OUTAGE
 POLICIES: dict[str, FailurePolicy] = {
     ClothoError.__name__: REFUSAL,
     InvalidInput.__name__: OF_THE_RUN,
+    EnvironmentUnknown.__name__: OF_THE_RUN,
     LeaseElsewhere.__name__: OF_THE_RUN,
     ModelRejected.__name__: OF_THE_RUN,
     ServiceRejected.__name__: OF_THE_RUN,

@@ -29,10 +29,14 @@ class WorkerSettings(FrozenModel):
     """Model calls that a process has open at once."""
     max_tool_calls: int = 200
     """Tool calls, verifications and the like that a process has open at once, on each of its queues."""
-    environment_processes: int = Field(default=32, ge=1)
-    """Most processes for one environment's code that a process keeps: each verifies one rollout at a time."""
+    environment_processes: int | None = Field(default=None, ge=1)
+    """Most processes for one environment's code that a process keeps: each verifies one rollout at a time.
+
+    By default four a processor, and at least 8."""
     environment_memory_mb: int = Field(default=8_192, ge=64)
     """Resident memory of one such process and of those that it starts, in MiB: it is ended above that."""
+    debug: bool = False
+    """Whether environments' code runs in the worker's own process, without bounds: breakpoint() stops there."""
     model_call_timeout_seconds: float = Field(default=3_600.0, gt=0)
     """Seconds that one answer of a model server may take, however much of it comes."""
     model_first_token_timeout_seconds: float = Field(default=600.0, gt=0)

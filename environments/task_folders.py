@@ -41,6 +41,8 @@ from clotho.tasks.sandboxes import (
 )
 from clotho.templates import resolved
 
+SECONDS_AROUND = 900.0
+"""Seconds for making ready what the tests need, and for reading what they leave."""
 MOST_MODES = 500
 """Files whose mode one command sets."""
 MOST_FAULTS = 10
@@ -124,6 +126,12 @@ class TaskFolders(Environment):
     def workspace_files(self, item: Item) -> Mapping[str, str | bytes]:
         folders = {f"/logs/{name}/.keep": b"" for name in ("agent", "verifier", "artifacts")}
         return {**folders, **self.task(item).workdir_files.content}
+
+    def verification_seconds(self, item: Item) -> float | None:
+        """The time of the task's own tests and collect commands, and what is done around them."""
+        verifier = self.task(item).file.verifier
+        collecting = sum(each.timeout_sec for each in verifier.collect)
+        return verifier.timeout_sec + collecting + SECONDS_AROUND
 
     def solution(self, item: Item) -> Solution:
         task = self.task(item)

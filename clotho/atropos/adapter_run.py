@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from clotho.atropos.flags import with_own_flags
 from clotho.atropos.group_sender import GroupSender, retry_outages
 from clotho.atropos.items import ClaimedItem, Items
 from clotho.atropos.metrics import Tally
@@ -76,7 +77,9 @@ class AdapterRun:
     ) -> tuple[BranchGroup, ...] | None:
         """The claim's group once it is scored, converted; None once it is dropped."""
         try:
-            entry = await self.groups.until_scored(claim)
+            entry = await self.groups.until_scored(
+                claim, lambda reason: log.warning("%s: %s", claim.group, with_own_flags(reason))
+            )
             siblings = await read_siblings(self.groups.journal, entry)
             branch_groups = await convert(siblings)
         except GroupRejected as rejected:
@@ -150,7 +153,12 @@ async def open_run(
         manifest=manifest,
         endpoint=endpoint,
         groups=Groups(
-            client=connections.client, journal=journal, manifest=manifest, order=order, attempts=attempts
+            client=connections.client,
+            journal=journal,
+            manifest=manifest,
+            order=order,
+            attempts=attempts,
+            waits_for_settings=delivers,
         ),
         ledger=ledger,
         pending=pending,

@@ -8,6 +8,7 @@ from typing import NoReturn, Protocol
 from pydantic import ValidationError
 
 from clotho import failpoints
+from clotho.atropos.flags import with_own_flags
 from clotho.atropos.key_options import Secrets
 from clotho.config import load_settings
 from clotho.errors import ClothoError
@@ -55,4 +56,6 @@ def _causes(error: Exception) -> Iterator[Exception]:
 
 def _in_one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
-    return text if isinstance(error, ClothoError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, ClothoError):
+        return with_own_flags(text)
+    return f"{type(error).__name__}: {text}"

@@ -110,8 +110,9 @@ class RunOptions(DatasetOptions):
         AgentKind,
         option(
             MODEL,
-            "The agent: model; oracle, which runs the environment's solution; nop, which does nothing; or "
-            "replay, which repeats the turns of another run.",
+            "The agent: model; oracle, which runs the environment's solution; nop, which does nothing; "
+            "empty, huge and fifo, which spoil the files that the solution wrote; or replay, which repeats the "
+            "turns of another run.",
             "AGENT",
         ),
     ] = AgentKind.MODEL
@@ -209,6 +210,7 @@ class RunOptions(DatasetOptions):
     expose_usr_local: Annotated[bool | None, asked(SWITCHES, "expose_usr_local")] = None
     unsafe_local: Annotated[bool | None, asked(SWITCHES, "unsafe_local")] = None
     on_reward_error: Annotated[OnRewardError | None, asked(LIMITS, "on_reward_error", "WHAT")] = None
+    verification_seconds: Annotated[float | None, asked(LIMITS, "verification_seconds", "SECONDS")] = None
     distribution: Annotated[str | None, asked(LIMITS, "distribution", "NAME|JSON")] = None
     max_result_chars: Annotated[int | None, asked(LIMITS, "max_result_chars", "N")] = None
     max_turn_chars: Annotated[int | None, asked(LIMITS, "max_turn_chars", "N")] = None

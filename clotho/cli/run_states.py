@@ -94,11 +94,13 @@ async def _campaign_state(client: Client, run: str) -> str:
 
 async def workers_text(journal: Journal, client: Client | None) -> str:
     """Whether workers live that serve this store, and the Temporal server that is asked."""
-    alive = [
+    present = [
         name
         for name, heartbeat_age in (await heartbeat_ages(journal)).items()
         if heartbeat_age < LIVENESS_SECONDS
     ]
+    # A host's own heartbeat comes from its processes, which are named after it.
+    alive = [name for name in present if not any(each.startswith(f"{name}-") for each in present)]
     if not alive:
         return "workers: none is alive for this store; start `clotho dev` or `clotho worker`"
     if client is None:

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.disks import full_disk
@@ -36,6 +37,7 @@ from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.links import run_link, workflow_link
 from clotho.temporal.search_attributes import work_of
+from clotho.temporal.states import verifying_seconds
 
 ANSWER_SECONDS = 10.0
 """Seconds for what Temporal is asked about a run, and for connecting to it."""
@@ -155,7 +157,7 @@ async def show_running(console: Console, journal: Journal, client: Client, manif
 class UnfinishedWorkflows:
     """The run's workflows that are open, or ended without a result and weren't started again: the latest ones."""
 
-    listed: Sequence[tuple[WorkflowExecution, Failure | None]]
+    listed: Sequence[tuple[WorkflowExecutionDescription, Failure | None]]
     """The latest ones, each with its failure, if it failed."""
     count: int
     """The number of such workflows, listed or not."""
@@ -184,11 +186,18 @@ def workflows_table(workflows: UnfinishedWorkflows) -> Table:
         reason = f"{failure.kind}: {truncate_middle(failure.last_line, REASON_SHOWN)}" if failure else ""
         table.add_row(
             one.id,
-            one.status.name.lower() if one.status else "-",
+            status_text(one),
             f"{one.start_time:%Y-%m-%d %H:%M:%S}",
             sanitized_text(reason),
         )
     return table
+
+
+def status_text(execution: WorkflowExecutionDescription) -> str:
+    """The workflow's status; of a rollout that is being verified, how long its verifier has been at work."""
+    if (seconds := verifying_seconds(execution, datetime.now(UTC))) is not None:
+        return f"verifying for {seconds:.0f} s"
+    return execution.status.name.lower() if execution.status else "-"
 
 
 def author_tracebacks(workflows: UnfinishedWorkflows) -> list[str]:

@@ -28,7 +28,7 @@ from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.rollouts.agent import Agent, AgentKind
+from clotho.rollouts.agent import SPOILERS, Agent, AgentKind
 from clotho.rollouts.group import GroupEntry, RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
@@ -43,6 +43,7 @@ from clotho.temporal.states import describe
 
 AGENTS = {AgentKind.ORACLE: 1.0, AgentKind.NOP: 0.0}
 """The reward that each agent is expected to earn."""
+VOIDS = "a policy that leaves this voids its rollout"
 ALTERNATIVES: tuple[Mapping[str, JsonValue], ...] = ({"verify_in": "container"}, {"keep_services": True})
 """Settings with which a task is tried again whose oracle earns 0: tests may need what the solution left there."""
 NO_HOST = re.compile(
@@ -78,7 +79,8 @@ class Checked:
 
     @property
     def right(self) -> bool:
-        return self.score == AGENTS[self.agent]
+        """Whether the reward is the one that is expected; of a spoiled answer, any."""
+        return self.score is not None if self.agent in SPOILERS else self.score == AGENTS[self.agent]
 
 
 @app.callback()
@@ -108,7 +110,8 @@ def check(
     """Run the oracle, which executes each task's solution, and nop, which does nothing, on every task.
 
     Prints the tasks where the oracle's reward isn't 1 or nop's isn't 0, the folders that can't be read, and the
-    paths of the logs. Exit status 1 if there are any.
+    paths of the logs. Exit status 1 if there are any. An environment that is no folder of tasks is also given
+    solutions whose files are empty, huge, or FIFOs: its verifier must give a reward, whichever it is.
     """
     settings, console = load_settings(), make_console()
     environment, overrides, broken = _source(source, parse_overrides(config or []))
@@ -129,7 +132,7 @@ def check(
                 group_size=1,
                 settings=settings.run,
             )
-            for agent in AGENTS
+            for agent in (*AGENTS, *(SPOILERS if environment == source else ()))
         }
         return await Interruption().ends(_checked(settings, console, manifests, at_once, folder))
 
@@ -315,10 +318,13 @@ async def _outcome(
             failure = await failure_of(services.client, described) if described is not None else None
             if failure is not None:
                 reason = f"{failure.kind}: {failure.message}"
+                if agent in SPOILERS:
+                    reason = f"{VOIDS}: {failure.kind}: {failure.last_line}"
                 console.print(sanitized_text(reason))
                 break
-    if score is not None and score != AGENTS[agent] and NO_HOST.search(log.read_text(errors="replace")):
-        reason = f"should be {AGENTS[agent]:g}: {UNREACHED}"
+    expected = AGENTS.get(agent, score)
+    if score is not None and score != expected and NO_HOST.search(log.read_text(errors="replace")):
+        reason = f"should be {expected:g}: {UNREACHED}"
     return Checked(name, agent, score, reason.partition("\n")[0], log)
 
 

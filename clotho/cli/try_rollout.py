@@ -18,7 +18,7 @@ from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import stall_reason, until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import EphemeralServices, ephemeral_services
-from clotho.environment.instances import EnvironmentProcesses
+from clotho.environment.instances import EnvironmentProcesses, EnvironmentsHere
 from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.rollouts.agent import AgentKind
@@ -45,6 +45,13 @@ Model = Annotated[
         show_default="a small model on this machine",
     ),
 ]
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        help="Call the environment's code on this terminal, without bounds: breakpoint() stops there.",
+    ),
+]
 ItemNumber = Annotated[int, typer.Option("--item", help="Which item, counted from 0.", min=0, metavar="N")]
 
 
@@ -54,6 +61,7 @@ def command(
     item: ItemNumber = 0,
     items: option.Items = None,
     model: Model = None,
+    debug: Debug = False,
     *,
     asked: option.RunOptions,
 ) -> None:
@@ -71,10 +79,10 @@ def command(
 
     async def roll_out() -> None:
         interruption = Interruption()
-        chosen = await interruption.ends(chosen_item(manifest, item, given))
+        chosen = await interruption.ends(chosen_item(manifest, item, given, debug))
         heading(console, f"item {item}")
         console.print(sanitized_text(json.dumps(chosen, indent=2, ensure_ascii=False)))
-        await interruption.ends(in_services(settings, console, manifest, asked, model, chosen))
+        await interruption.ends(in_services(settings, console, manifest, asked, model, chosen, debug))
 
     try:
         asyncio.run(roll_out())
@@ -87,18 +95,21 @@ class RolloutFailed(ClothoError):
     """A rollout without a reward; the message says why."""
 
 
-async def chosen_item(manifest: RunManifest, number: int, given: tuple[Item, ...] | None) -> Item:
+async def chosen_item(
+    manifest: RunManifest, number: int, given: tuple[Item, ...] | None, debug: bool
+) -> Item:
     """Item `number` of the file or else of the environment; raises InvalidInput if there are fewer."""
     if given is None:
-        given = await first_items(manifest, number + 1)
+        given = await first_items(manifest, number + 1, debug)
     if number >= len(given):
         raise InvalidInput(f"--item {number}: there are {len(given)} items, counted from 0")
     return given[number]
 
 
-async def first_items(manifest: RunManifest, number: int) -> tuple[Item, ...]:
+async def first_items(manifest: RunManifest, number: int, debug: bool = False) -> tuple[Item, ...]:
     """The first `number` items of the environment, fewer where it has fewer."""
-    async with EnvironmentProcesses() as environments, environments.enumeration(manifest) as environment:
+    made = EnvironmentsHere() if debug else EnvironmentProcesses()
+    async with made as environments, environments.enumeration(manifest) as environment:
         return await environment.next_items(number)
 
 
@@ -109,9 +120,10 @@ async def in_services(
     asked: option.RunOptions,
     model: str | None,
     item: Item,
+    debug: bool,
 ) -> None:
     with_model = model is None and asked.agent is AgentKind.MODEL
-    async with ephemeral_services(settings, with_model=with_model) as services:
+    async with ephemeral_services(settings, with_model=with_model, debug=debug) as services:
         endpoint = asked.endpoint(model or services.model_url)
         named = manifest
         if endpoint is not None and not manifest.model:

@@ -22,6 +22,7 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import claim, free_port, port_is_free
+from clotho.processes.roles import ROLES
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.conversion import DATA_CONVERTER
 
@@ -135,9 +136,12 @@ class EphemeralServices:
 
 
 @asynccontextmanager
-async def ephemeral_services(settings: Settings, *, with_model: bool) -> AsyncIterator[EphemeralServices]:
+async def ephemeral_services(
+    settings: Settings, *, with_model: bool, debug: bool = False
+) -> AsyncIterator[EphemeralServices]:
     """Start them with the sizes, sandboxes and run settings of `settings`, in a folder that is removed at the end.
 
+    `debug`: one worker process, which calls environments' code itself, on this process's terminal.
     Raises InvalidInput for a Temporal binary that can't be had.
     """
     async with AsyncExitStack() as stack:
@@ -153,22 +157,25 @@ async def ephemeral_services(settings: Settings, *, with_model: bool) -> AsyncIt
         await asyncio.gather(*starts)
         sandboxes = settings.sandbox.folder_of(journal.store_identity)
         stack.push_async_callback(destroy_sandboxes, settings.sandbox, sandboxes)
-        worker = ChildProcess(_worker_command(folder, temporal.address), folder / "worker.log")
+        command = _worker_command(folder, temporal.address, debug)
+        worker = ChildProcess(command, folder / "worker.log", on_terminal=debug)
         stack.push_async_callback(worker.stop, DRAIN_SECONDS)
         await worker.start()
         client = await Client.connect(temporal.address, data_converter=DATA_CONVERTER)
         yield EphemeralServices(client, journal, worker, f"{model.url}/v1" if model else None)
 
 
-def _worker_command(folder: Path, address: str) -> list[str]:
+def _worker_command(folder: Path, address: str, debug: bool) -> list[str]:
     without = [word for name in ELSEWHERE for word in ("-u", name)]
     variables = [
         "TEMPORAL_CONFIG_FILE=/dev/null",
         "CLOTHO_TEMPORAL__NAMESPACE=default",
         "CLOTHO_METRICS__PORT=0",
+        f"CLOTHO_WORKER__DEBUG={debug}",
     ]
     worker = application.unversioned_worker(str(folder / "store"), address)
-    return ["env", *without, *variables, *worker]
+    roles = ["--roles", ",".join(ROLES)] if debug else []
+    return ["env", *without, *variables, *worker, *roles]
 
 
 async def destroy_sandboxes(settings: SandboxSettings, root: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from clotho.environment.functions import FunctionDescription
-from clotho.environment.handles import FunctionCall, FunctionCalls
+from clotho.environment.handles import AuthorProcessEnded, FunctionCall, FunctionCalls
 from clotho.environment.threads import TimedOut
 from clotho.environment.tool_context import ContextCalls
 from clotho.environment.workspace import Workspace
@@ -39,6 +39,10 @@ class FunctionTool(Tool):
                 raise failure from None
             if isinstance(error, TimedOut):
                 return refusal(f"Tool execution failed: {self.name} gave no answer within {seconds:g} s")
+            if isinstance(
+                error, AuthorProcessEnded
+            ):  # like an exception of it: the model chose the arguments
+                return refusal(f"Tool execution failed: {error}")
             raise
         if (failure := _infrastructure(workspace)) is not None:
             if isinstance(failure, CommandConflict):

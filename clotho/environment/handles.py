@@ -12,9 +12,14 @@ from pydantic import JsonValue
 from clotho.environment.environment import AgentResult, EnvironmentConfig, Reward, Solution
 from clotho.environment.evaluated import EvaluatedItem
 from clotho.environment.tool_context import ContextCalls
+from clotho.errors import EnvironmentFailed
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
 from clotho.tools.tool import Arguments, Tool, ToolOutcome
+
+
+class AuthorProcessEnded(EnvironmentFailed):
+    """The process of an author's code ended by that code's doing: it crashed, exited, or took too much memory."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """The warm processes of one environment, configuration and code."""
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clotho.environment.processes import AuthorCode, AuthorProcess, current_caller
 
@@ -14,11 +15,16 @@ LAST_IDLE_SECONDS = 1_200.0
 """Seconds after which the last one is."""
 
 
+def default_processes() -> int:
+    """Four a processor, since verifiers wait for their commands most of the time; each takes some 60 MB."""
+    return max(8, 4 * len(os.sched_getaffinity(0)))
+
+
 @dataclass(frozen=True)
 class ProcessBounds:
     """Bounds of the processes for authors' code that one worker keeps."""
 
-    processes: int = 32
+    processes: int = field(default_factory=default_processes)
     """Processes of one environment."""
     memory_bytes: int = 8 << 30
     """Resident memory of one process, and of those that it starts."""

@@ -1,6 +1,7 @@
 """An environment whose author's code runs in processes of its own."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 from clotho.environment.channel import unpacked_files
@@ -133,7 +134,9 @@ class PooledEnvironment:
             answer = await self._process.call(method, fields, blobs, calls, clock)
             return answer.fields, answer.blobs
         nested = current_caller.get()
-        async with self._pool.lent() as process:
+        async with AsyncExitStack() as lent:
+            with clock.waiting():  # other callers and a new process's start take no time of this one
+                process = await lent.enter_async_context(self._pool.lent())
             inside = nested is not None and nested.process is process
             answer = await process.call(method, fields, blobs, calls, clock, nested=inside)
             return answer.fields, answer.blobs

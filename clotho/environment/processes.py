@@ -19,7 +19,7 @@ from clotho import application
 from clotho.config import environment_for_authors
 from clotho.environment.channel import Channel, Closed, Message, error_fields, error_of
 from clotho.environment.code import Code
-from clotho.environment.handles import WorkClock, current_clock, infrastructure_wait
+from clotho.environment.handles import AuthorProcessEnded, WorkClock, current_clock, infrastructure_wait
 from clotho.environment.threads import TimedOut
 from clotho.environment.tool_context import ContextCalls
 from clotho.errors import ClothoError, EnvironmentFailed, HostUnavailable
@@ -184,7 +184,7 @@ class AuthorProcess:
             if (taken := resident_bytes(self.pid)) > self._memory_bytes:
                 reason = f"{method} took {taken >> 20} MiB of memory, over {self._memory_bytes >> 20}"
                 self.kill(reason)
-                raise EnvironmentFailed(f"the environment's process was ended: {reason}")
+                raise AuthorProcessEnded(f"the environment's process was ended: {reason}")
 
     def kill(self, reason: str) -> None:
         """Send SIGKILL to the process and to what it has started."""
@@ -226,11 +226,11 @@ class AuthorProcess:
     def _end(self, status: int) -> ClothoError:
         """The failure of calls that it left without an answer."""
         if self._ended is not None:
-            return EnvironmentFailed(f"the environment's process was ended: {self._ended}")
+            return AuthorProcessEnded(f"the environment's process was ended: {self._ended}")
         if status < 0 and -status in FAULTS_OF_THE_HOST:
             return HostUnavailable(f"the environment's process was killed by {signal.Signals(-status).name}")
         how = f"by {_signal_name(-status)}" if status < 0 else f"with status {status}"
-        return EnvironmentFailed(f"the environment's process ended {how}")
+        return AuthorProcessEnded(f"the environment's process ended {how}")
 
     async def _serve(self, message: Message) -> None:
         """Make a call for the author's code, and send its answer."""

@@ -11,10 +11,14 @@ LOG_TAIL_BYTES = 4_096
 
 
 class ChildProcess:
-    """A program run as a child, which does not outlive its parent; both its streams are appended to `log`."""
+    """A program run as a child, which does not outlive its parent; both its streams are appended to `log`.
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    One `on_terminal` reads from its parent's input, and its output goes to its parent's.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, on_terminal: bool = False) -> None:
         self.log = log
+        self._on_terminal = on_terminal
         self._command = tuple(command)
         self._process: asyncio.subprocess.Process | None = None
         self._log_start = 0
@@ -26,8 +30,8 @@ class ChildProcess:
             # A session of its own: Ctrl-C must reach the workers, which still need the servers to drain.
             self._process = await asyncio.create_subprocess_exec(
                 *with_parent_death_signal(self._command),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
+                stdin=None if self._on_terminal else asyncio.subprocess.DEVNULL,
+                stdout=None if self._on_terminal else log,
                 stderr=log,
                 start_new_session=True,
             )

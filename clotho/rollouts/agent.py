@@ -1,5 +1,6 @@
 """The agent of a rollout: the model, or turns that are known before it starts."""
 
+import json
 import time
 from enum import StrEnum
 
@@ -17,6 +18,26 @@ class AgentKind(StrEnum):
     """Does nothing."""
     REPLAY = "replay"
     """Makes the turns of another run's rollout again."""
+    EMPTY = "empty"
+    """Runs the solution, and empties the files that it wrote."""
+    HUGE = "huge"
+    """Runs the solution, and puts 32 MiB of digits into the files that it wrote."""
+    FIFO = "fifo"
+    """Runs the solution, and puts FIFOs in the place of the files that it wrote."""
+
+    @property
+    def runs_solution(self) -> bool:
+        return self is AgentKind.ORACLE or self in SPOILERS
+
+
+SPOILERS = {
+    AgentKind.EMPTY: ': > "$file"',
+    AgentKind.HUGE: 'yes 9 | tr -dc 9 | head -c 33554432 > "$file"',
+    AgentKind.FIFO: 'rm -f "$file"; mkfifo "$file"',
+}
+"""Agents that leave an answer which a careless verifier can't read, by the command that they run on each file."""
+MOST_SPOILED = 20
+BEGUN = "/tmp/.solution-begun"
 
 
 class Agent(FrozenModel):
@@ -37,6 +58,20 @@ def planned_call(tool: str, arguments: str) -> ChatMessage:
     """A turn that makes one tool call."""
     call = ToolCall(id="planned", function=FunctionCall(name=tool, arguments=arguments))
     return ChatMessage(role="assistant", tool_calls=(call,))
+
+
+def spoiling_call(kind: AgentKind, solution: ChatMessage, tool: str) -> ChatMessage:
+    """The turn `solution`, with what a spoiler then does to the files that are newer than its beginning."""
+    spoil = (
+        f"find /work ~ -xdev -type f -newer {BEGUN} -not -path '*/.git/*' | head -n {MOST_SPOILED} | "
+        f"while IFS= read -r file; do {SPOILERS[kind]}; done"
+    )
+
+    def call(id: str, command: str) -> ToolCall:
+        return ToolCall(id=id, function=FunctionCall(name=tool, arguments=json.dumps({"command": command})))
+
+    calls = (call("begin", f"touch {BEGUN}"), *solution.tool_calls, call("spoil", spoil))
+    return solution.model_copy(update={"tool_calls": calls})
 
 
 def planned_turn(plan: Plan, turn: int, agent: str) -> SampledTurn:

@@ -10,7 +10,7 @@ from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
-from clotho.rollouts.agent import Agent, AgentKind
+from clotho.rollouts.agent import Agent
 from clotho.rollouts.budget import Account
 from clotho.rollouts.group import GroupRequest, RepairBounds
 from clotho.rollouts.outcome import Limits
@@ -125,7 +125,7 @@ class RunManifest(FrozenModel):
             for name in RunSettings.model_fields
             if (value := getattr(each, name)) is not None
         }
-        if self.agent.kind is AgentKind.ORACLE:
+        if self.agent.kind.runs_solution:
             asked.pop("distribution", None)  # its command needs the terminal
         sandbox, image = asked.pop("sandbox", None), asked.pop("image", None)
         if sandbox is not None or image is not None:

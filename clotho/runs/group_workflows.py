@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from clotho.errors import ClothoError, GroupRejected, Unavailable
+from clotho.errors import ClothoError, GroupRejected, InvalidInput, Unavailable
 from clotho.failure_policy import DROP_REASONS, GroupAction, policy_for
 from clotho.identifiers.group_keys import scored_key
 from clotho.journal import Journal
@@ -31,6 +31,8 @@ class GroupFailed(ClothoError):
 
     def __init__(self, failures: tuple[SiblingFailure, ...]) -> None:
         super().__init__(f"{failures[0].workflow}: {failures[0].reason}")
+        self.invalid = next((each.reason for each in failures if each.kind == InvalidInput.__name__), None)
+        """What is wrong with the run's own settings, which waiting doesn't change."""
         self.policies = frozenset(policy_for(failure.kind) for failure in failures)
 
     @property
@@ -58,6 +60,8 @@ class Groups:
     order: AdapterRunConfig
     attempts: int
     """Attempts at a group that fails for reasons of its own, before it is dropped."""
+    waits_for_settings: bool = True
+    """Whether a group of a run with invalid settings is tried again; else InvalidInput is raised."""
 
     async def scored(self, claim: Claim) -> GroupEntry | None:
         return await self.journal.read(scored_key(claim.group), GroupEntry)
@@ -74,6 +78,8 @@ class Groups:
             try:
                 return await self._attempt(claim)
             except GroupFailed as failure:
+                if failure.invalid is not None and not self.waits_for_settings:
+                    raise InvalidInput(f"{claim.group}: {failure.invalid}") from failure
                 failed += failure.action is GroupAction.RETRY
                 if failure.action is GroupAction.DROP or failed >= self.attempts:
                     raise GroupRejected(failure.reason, str(failure)) from failure

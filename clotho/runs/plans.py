@@ -8,7 +8,7 @@ from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_of, sibling_number
 from clotho.journal import Journal
-from clotho.rollouts.agent import NO_PLAN, AgentKind, planned_call
+from clotho.rollouts.agent import NO_PLAN, AgentKind, planned_call, spoiling_call
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import Prompt, RolloutSummary, encoded_files
@@ -38,12 +38,13 @@ async def with_plan(
         case AgentKind.REPLAY:
             recorded = await _recorded(journal, environment, manifest, prompt.item, rollout)
             return await with_recorded_plan(journal, prompt, recorded)
-        case AgentKind.ORACLE:
+        case kind:
             solution = await environment.solution(prompt.item)
             seconds = solution.seconds or manifest.tool_settings.longest_command_seconds
             arguments = json.dumps({"command": solution.command, "timeout": math.ceil(seconds)})
             files = {**prompt.workspace_files, **encoded_files(solution.files)}
-            plan = (planned_call(TOOL, arguments),)
+            solve = planned_call(TOOL, arguments)
+            plan = (solve,) if kind is AgentKind.ORACLE else (spoiling_call(kind, solve, TOOL),)
             return prompt.model_copy(update={"plan": plan, "workspace_files": files})
 
 

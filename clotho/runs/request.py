@@ -14,7 +14,7 @@ from clotho.identifiers.ids import checked_run_name
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
-from clotho.rollouts.agent import Agent, AgentKind
+from clotho.rollouts.agent import Agent
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
@@ -87,9 +87,7 @@ def run_manifest(
         rendering=rendering,
         seed=seed,
         system_prompt=asked.system_prompt,
-        selection=SHELL
-        if agent.kind is AgentKind.ORACLE
-        else tool_selection(asked, registry_of(environment)),
+        selection=SHELL if agent.kind.runs_solution else tool_selection(asked, registry_of(environment)),
         tool_settings=tool_settings(asked, agent),
         sandbox=SandboxSpec(writable_roots=asked.writable_roots, aliases=asked.path_aliases),
         limits=Limits(
@@ -139,7 +137,7 @@ def configured_tools(asked: EnvironmentConfig) -> ToolSettings:
 
 def tool_settings(asked: EnvironmentConfig, agent: Agent) -> ToolSettings:
     settings = configured_tools(asked)
-    if agent.kind is not AgentKind.ORACLE:
+    if not agent.kind.runs_solution:
         return settings
     return settings.model_copy(update={"longest_command_seconds": LONGEST_SOLUTION_SECONDS})
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
+from temporalio.api.enums.v1.workflow_pb2 import PENDING_ACTIVITY_STATE_STARTED
 from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
@@ -11,6 +12,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from clotho.errors import Unavailable
 from clotho.sandbox.backend import Labels
 from clotho.sandbox.reaper import OwnerState
+
+VERIFICATION = "verify"
+"""Name of the activity that calls an environment's verifier."""
 
 UNTOLD = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 """Answers of servers that tell their clients no id of the cluster."""
@@ -54,6 +58,14 @@ async def describe(
 async def is_running(client: Client, workflow: str) -> bool:
     found = await describe(client, workflow)
     return found is not None and found.status is WorkflowExecutionStatus.RUNNING
+
+
+def verifying_seconds(execution: WorkflowExecutionDescription, now: datetime) -> float | None:
+    """Seconds since the current attempt at a rollout's verification began; None where none is under way."""
+    for step in execution.raw_description.pending_activities:
+        if step.activity_type.name == VERIFICATION and step.state == PENDING_ACTIVITY_STATE_STARTED:
+            return max(0.0, (now - step.last_started_time.ToDatetime(UTC)).total_seconds())
+    return None
 
 
 async def workflow_ids(client: Client, query: str, limit: int | None = None) -> list[str]:

@@ -368,3 +368,29 @@ async def test_what_an_api_refuses_is_dropped(cluster: Cluster, scores: str, fol
             delivery = (await deliveries(cluster, "refused-rows"))[item.claim.group]
             assert delivery.reason == "refused"
             assert "422" in delivery.detail
+
+
+@pytest.mark.parametrize("what", ["tool", "bound"])
+async def test_process_ends_where_its_settings_fail_every_group(
+    cluster: Cluster, scores: str, what: str
+) -> None:
+    """A distribution that leaves no tool; a server that doesn't say how long a turn may be."""
+    toolless = {"distribution": {"file": 1.0}, "environment_config": {"disabled_toolsets": ["file"]}}
+    boundless = {"inference": "tokens", "environment_config": {"max_token_length": None}}
+    async with serving(SequenceSampler()) as url:
+        name, fields = (scores, toolless) if what == "tool" else (url, boundless)
+        env = adapter(
+            cluster,
+            f"no-{what}",
+            name,
+            "scripted" if what == "tool" else "clotho-tiny",
+            data_path_to_save_groups=str(cluster.folder / f"no-{what}.jsonl"),
+            **fields,
+        )
+        env.process_mode, env.n_groups_to_process = True, 1
+        with pytest.raises(ExceptionGroup) as refused:
+            await asyncio.wait_for(env.process_manager(), 40)
+    (error,) = refused.value.exceptions
+    assert isinstance(error, InvalidInput)
+    said = {"tool": "no sample of the distribution leaves a tool", "bound": "how long its context is"}
+    assert said[what] in str(error)

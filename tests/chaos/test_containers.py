@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaos import __main__ as program
+from chaos import storm
 from chaos.containers import matrix
 from chaos.containers.engine import PodmanEngine, can_be_started, engine_in
 from chaos.containers.faults import FAULTS
@@ -97,13 +98,15 @@ async def test_an_engine_that_dies_while_it_makes_a_container_leaves_nothing_of_
 
 def test_a_matrix_of_which_no_cell_was_asked_for_stays_in_the_document(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    headings = (matrix.HEADING, tool_matrix.HEADING, delivery_matrix.HEADING)
-    of_containers, of_tools, of_delivery = (f"{heading}\n\nold" for heading in headings)
-    program.write(page, "# First\n", None, None, of_delivery)
-    program.write(page, None, of_containers, None, None)
+    headings = (matrix.HEADING, tool_matrix.HEADING, delivery_matrix.HEADING, storm.HEADING)
+    of_containers, of_tools, of_delivery, of_storms = (f"{heading}\n\nold" for heading in headings)
+    program.write(page, "# First\n", None, None, of_delivery, None)
+    program.write(page, None, of_containers, None, None, None)
     assert page.read_text() == f"# First\n\n{of_containers}\n\n{of_delivery}\n"
-    program.write(page, "# Second", None, of_tools, None)
-    assert page.read_text() == f"# Second\n\n{of_containers}\n\n{of_tools}\n\n{of_delivery}\n"
+    program.write(page, None, None, None, None, of_storms)
+    program.write(page, "# Second", None, of_tools, None, None)
+    parts = ("# Second", of_containers, of_tools, of_delivery, of_storms)
+    assert page.read_text() == "\n\n".join(parts) + "\n"
 
 
 @pytest.fixture(scope="module")

@@ -99,6 +99,10 @@ class Terminal:
         """Press Ctrl-C."""
         os.write(self._terminal, b"\x03")
 
+    def type(self, line: str) -> None:
+        """Type a line, and press Enter."""
+        os.write(self._terminal, line.encode() + b"\n")
+
     async def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
         """The exit status."""
         async with asyncio.timeout(seconds):

@@ -122,3 +122,23 @@ async def test_ctrl_c_ends_everything_that_was_started(author: Path) -> None:
             terminal.close()
     await gone(started)
     assert left(author) == []
+
+
+@pytest.mark.slow
+async def test_a_breakpoint_of_a_verifier_stops_on_the_terminal(author: Path) -> None:
+    source = ENVIRONMENT.replace("        assert found", "        breakpoint()\n        assert found")
+    (author / "numbers_task.py").write_text(source)
+    variables = [f"CLOTHO_SANDBOX__ROOT={author / 'sandboxes'}", f"TMPDIR={author}", "NO_COLOR=1"]
+    async with serving(ScriptedModel(policy("echo 0 > ~/number"))) as url:
+        order = ["env", "-C", str(author), *variables, CLOTHO, "try", "numbers_task:Numbers", "--model", url]
+        terminal = Terminal("/usr/bin/env", *order[1:], "--debug")
+        try:
+            await terminal.until("(Pdb)")
+            terminal.type("found * 3")
+            await terminal.until(r"b'0\n0\n0\n'")
+            terminal.type("continue")
+            await terminal.until("reward 1")
+            assert await terminal.ended() == 0
+        finally:
+            terminal.close()
+    assert left(author) == []

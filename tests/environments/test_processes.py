@@ -142,6 +142,12 @@ async def test_waits_for_infrastructure_do_not_count(environment: EnvironmentHan
     assert reward.score == 1.0
 
 
+async def test_waiting_for_a_process_takes_no_time_of_a_verifier() -> None:
+    async with served(ProcessBounds(processes=1)) as environment:
+        scores = await asyncio.gather(*(score(environment, "sleeps", 0.6, pause=0.4) for _ in range(3)))
+    assert len(scores) == 3
+
+
 async def test_a_process_gets_the_variables_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOTHO_TEST_SECRET", "secret")
     async with served() as environment:

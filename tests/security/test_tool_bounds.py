@@ -88,7 +88,7 @@ async def test_arguments_that_are_slow_to_check(
 ) -> None:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     calls.next()
-    with watched_callbacks() as callbacks:
+    async with watched_callbacks() as callbacks:
         done = await calls.dispatcher.run(tool, text, calls.dispatcher.names, calls.context())
     assert done.failure is not None and len(done.content) < 2_000
     assert callbacks.longest < LONGEST_CALLBACK, callbacks.what
@@ -153,14 +153,21 @@ async def test_front_matter_that_is_slow_to_read(calls: ToolCalls, head: str) ->
 async def test_a_replacement_in_a_skill(calls: ToolCalls) -> None:
     skill = {"name": "knots", "content": SKILL + "x" * 90_000}
     await calls.run("skill_manage", {"action": "create", **skill})
-    patch = {"action": "patch", "name": "knots", "old_string": "x", "new_string": "y" * 1_000}
+    patch = {"action": "patch", "name": "knots", "old_string": "x", "new_string": "y" * 100_000}
     done = fields(await calls.run("skill_manage", {**patch, "replace_all": True}))
     assert "may have 100,000 characters" in done["error"]
 
 
 @pytest.mark.attack("sandbox", "an MCP server whose answer is slow to read")
 @pytest.mark.parametrize("where", ["sandbox", "host"])
-@pytest.mark.parametrize(("how", "said"), [("blocks", "x\nx\nx"), ("values", "more than 100,000 values")])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("blocks", "x\nx\nx"),
+        ("most blocks", "more than 100,000 values"),
+        ("values", "more than 100,000 values"),
+    ],
+)
 async def test_an_answer_of_many_parts(
     calls: ToolCalls, tmp_path: Path, where: Literal["sandbox", "host"], how: str, said: str
 ) -> None:
@@ -175,7 +182,7 @@ async def test_an_answer_of_many_parts(
     tool = tools["misbehave"]
     calls.settings = calls.settings.model_copy(update={"mcp_servers": {"notes": server}})
     calls.dispatcher = calls.dispatcher.with_tools([tool])
-    with watched_callbacks() as callbacks:
+    async with watched_callbacks() as callbacks:
         done = await calls.run(tool.name, {"text": how})
     await servers.close()
     assert said in done.content.replace("\\n", "\n"), done.content[:300]

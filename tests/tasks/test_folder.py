@@ -187,7 +187,7 @@ def test_downloads_of_the_tests_are_known(tmp_path: Path) -> None:
     [
         ("services: {main: {image: a}, db: {image: b}}", "services besides main: db"),
         ("services: {db: {image: b}}", "services besides main: db"),
-        ("services: {main: &m {image: a}, db: *m}", "aliases aren't supported"),
+        ("services: {main: &m {image: a}, db: *m}", "aliases"),
         ("services: " + "[" * 20_000, "nested too deep"),
         ("#" * (256 << 10) + "\n", "has more than 256 KiB"),
         ("services: {main: {image: a, ports: [80]}}", "services.main.ports: not supported"),

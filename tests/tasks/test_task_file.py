@@ -107,7 +107,7 @@ def test_the_older_network_key_is_read(tmp_path: Path, key: str, mode: str) -> N
         ('[[environment.mcp_servers]]\nname = "a"\nurl = "b"', "environment.mcp_servers"),
         ('[[steps]]\nname = "a"', "steps: tasks of several steps"),
         ('artifacts = ["/a/../b"]', "artifacts.0: give a file or folder"),
-        ("a = " + "[" * 50_000, "task.toml: its values are nested too deep"),
+        ("a = " + "[" * 50_000, "task.toml isn't TOML: nested too deeply"),
         ('artifacts = [{source = "/"}]', "give a file or folder, without .."),
         ('artifacts = [{source = "/a", destination = "/b"}]', "give a relative path"),
         ('artifacts = [{source = "/a", service = "db"}]', "artifacts.service: there is no service but main"),

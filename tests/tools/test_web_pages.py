@@ -128,6 +128,11 @@ async def test_redirects_without_end_are_told(site: Site) -> None:
     assert found["error"] == f"More than {MOST_HOPS} redirects" and len(site.hosts) == MOST_HOPS + 1
 
 
+async def test_a_host_that_is_no_name_is_refused() -> None:
+    found = await extracted(f"http://xn--{'9' * 100}/")
+    assert found["error"] == "No valid URL: its host is no name"
+
+
 @pytest.mark.parametrize(
     "target",
     [METADATA, "http://10.0.0.1/", "http://[::1]/", "http://[::ffff:169.254.169.254]/", "http://0x7f.1/"],

@@ -39,14 +39,19 @@ def _lines(before: str, after: str, names: tuple[str, str], budget: Budget) -> I
     start = before.count("\n", 0, begin)
     ours, theirs = before[begin:], after[begin:]
     same = _lines_of(ours, theirs, _agreeing(ours, theirs, from_end=True))
-    old, new = _split(ours[: len(ours) - same]), _split(theirs[: len(theirs) - same])
-    if old == new:
+    ours, theirs = ours[: len(ours) - same], theirs[: len(theirs) - same]
+    counts = _count(ours), _count(theirs)
+    if counts[0] == counts[1] and ours.removesuffix("\n") == theirs.removesuffix("\n"):
         return
-    hunks = [f"... [{len(old)} lines became {len(new)}]"]
-    if len(old) + len(new) <= MAX_COMPARED_LINES:
+    hunks = [f"... [{counts[0]} lines became {counts[1]}]"]
+    if sum(counts) <= MAX_COMPARED_LINES:  # as lines of their own, millions would take many times their size
         with suppress(TooMuchWork):
-            hunks = list(_hunks(old, new, start, budget))
+            hunks = list(_hunks(_split(ours), _split(theirs), start, budget))
     yield from (f"--- {names[0]}", f"+++ {names[1]}", *hunks)
+
+
+def _count(text: str) -> int:
+    return text.removesuffix("\n").count("\n") + 1 if text else 0
 
 
 def _split(text: str) -> list[str]:

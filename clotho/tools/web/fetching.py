@@ -154,7 +154,11 @@ def _web_url(text: str) -> httpx.URL:
     if len(text) > MOST_URL_CHARS:
         raise InvalidInput(f"A URL has at most {MOST_URL_CHARS:,} characters")
     url = httpx.URL(text.strip())
-    if url.scheme not in ("http", "https") or not url.host:
+    try:
+        host = url.host
+    except UnicodeError:  # "xn--" and what is no punycode: httpx decodes it here alone
+        raise InvalidInput("No valid URL: its host is no name") from None
+    if url.scheme not in ("http", "https") or not host:
         raise InvalidInput("Only http and https URLs can be read")
     if url.userinfo:
         raise InvalidInput("A URL with a user name or password can't be read")

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -203,3 +205,14 @@ def test_search_text_is_cut_and_strange_lines_are_left_out() -> None:
     assert len(line.text) == 500
     assert found_counts("a\x003\nb\x000\nc\n") == {"a": 3}
     assert found_files("./a b\0c\nd\0cut of") == ["a b", "c\nd"]
+
+
+def test_a_long_difference_takes_no_multiple_of_the_files_memory() -> None:
+    tracemalloc.start()
+    try:
+        shown = unified("a", "\n" * 4_000_000, None)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "[4000000 lines became 0]" in shown
+    assert peak < 5 * 4_000_000

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from clotho.tools.exit_codes import meaning
 from clotho.tools.output import plain, truncated
 from clotho.tools.secrecy import REDACTED, Redactor, without_tokens
+from tests.support import cpu_seconds
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,12 @@ def test_many_unterminated_sequences_take_no_quadratic_time() -> None:
 @pytest.mark.parametrize("text", ["-----BEGIN PRIVATE KEY-----", "eyJaaaaaaaaaa-", "sk-", "\x1b[1", "ghp_a"])
 def test_repeated_beginnings_of_secrets_take_no_quadratic_time(text: str) -> None:
     plain(text.encode() * 50_000)
+
+
+def test_credentials_are_looked_for_in_little_time() -> None:
+    """A call may show a megabyte, and the code of one call has fifty calls made."""
+    numbers = "".join(f"{number}\n" for number in range(400_000))
+    assert cpu_seconds(lambda: without_tokens(numbers), 0.25) < 0.25
 
 
 def test_truncation_keeps_head_and_tail() -> None:
