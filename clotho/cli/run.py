@@ -1,6 +1,7 @@
 """`clotho run`: start a run, or resume the one of that name, and follow it."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
+from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
@@ -26,6 +28,7 @@ from clotho.runs.manifest import has_begun
 from clotho.runs.operations import Operations
 from clotho.runs.request import RunRequest
 from clotho.runs.targets import Target
+from clotho.tasks.collection import configured_network_notice
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
 from clotho.temporal.states import is_running
@@ -88,6 +91,10 @@ class Following:
         interruption, run = Interruption(), order.manifest.run
         started = False
         try:
+            if (
+                notice := await interruption.ends(asyncio.to_thread(silent_tasks, order.manifest))
+            ) is not None:
+                self.say(notice)
             journal, client, handle = await interruption.ends(self.start(order))
             started = True
             link = workflow_link(self.settings.temporal.ui, client.namespace, campaign_id(run))
@@ -133,6 +140,16 @@ class Following:
 
     def say(self, line: str) -> None:
         one_line(self.console, line)
+
+
+def silent_tasks(manifest: RunManifest) -> str | None:
+    """How many of the run's tasks say nothing of a network, where their folder is on this machine."""
+    config = manifest.environment_config
+    if not Path(str(config.get("path", ""))).is_dir():  # a repository is fetched by the workers alone
+        return None
+    with suppress(InvalidInput, OSError):  # what is wrong with the folder is the environment's to say
+        return configured_network_notice(manifest.environment, config)
+    return None
 
 
 async def changed_sources(journal: Journal, client: Client, run: str) -> list[Path]:

@@ -36,7 +36,7 @@ from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.containers.engine import Engine
-from clotho.tasks.collection import network_notice, read_tasks
+from clotho.tasks.collection import configured_network_notice, read_tasks
 from clotho.tasks.sources import named_environment
 from clotho.temporal.failures import failure_of
 from clotho.temporal.states import describe
@@ -161,10 +161,8 @@ def _source(
 
 def _notice(source: str, overrides: Mapping[str, JsonValue]) -> str | None:
     """How many tasks say nothing of a network, which other readers of theirs give them."""
-    _, folder = named_environment(f"tasks:{source}" if Path(source).is_dir() else source)
-    if not folder or overrides.get("default_network") == "public" or overrides.get("host_programs"):
-        return None
-    return network_notice(read_tasks(str(folder["path"]), lambda name: "", None).tasks)
+    environment, folder = named_environment(f"tasks:{source}" if Path(source).is_dir() else source)
+    return configured_network_notice(environment, {**folder, **overrides}) if folder else None
 
 
 async def _checked(

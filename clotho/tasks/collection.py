@@ -1,12 +1,14 @@
 """A set of tasks: those that can be rolled out, and those that can't, with why."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 from clotho.tasks.folder import Task, read_task
 from clotho.tasks.sandboxes import check_sandbox
-from clotho.tasks.sources import task_folders
+from clotho.tasks.sources import ENVIRONMENT, task_folders
 from clotho.templates import Lookup
 
 
@@ -26,6 +28,13 @@ def network_notice(tasks: Iterable[Task]) -> str | None:
         return None
     flag = """--set 'default_network="public"'"""
     return f"{silent} tasks say nothing of a network, and have none: {flag} gives them one"
+
+
+def configured_network_notice(environment: str, config: Mapping[str, JsonValue]) -> str | None:
+    """`network_notice` of an environment's task folders; None where its `config` decides, or it has no folders."""
+    if environment != ENVIRONMENT or config.get("default_network") == "public" or config.get("host_programs"):
+        return None
+    return network_notice(read_tasks(str(config["path"]), lambda name: "", None).tasks)
 
 
 def read_tasks(source: str, variable: Lookup, readable: tuple[str, ...] | None = None) -> Tasks:
