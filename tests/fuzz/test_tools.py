@@ -84,7 +84,9 @@ def test_a_tool_has_arguments_made_from_its_schema(tool: Tool) -> None:
     made = [accepted_arguments(tool, json.dumps(arguments(Random(number), tool))) for number in range(50)]
     good = [each for each in made if not isinstance(each, ToolOutcome)]
     assert len(good) > 5, made[0]
-    assert {*tool.parameters.get("properties", {})} <= {name for each in good for name in each}
+    properties = tool.parameters.get("properties", {})
+    assert isinstance(properties, dict)
+    assert properties.keys() <= {name for each in good for name in each}
 
 
 async def test_tools_keep_to_their_bounds(calls: ToolCalls, fuzzer: Fuzzer) -> None:
