@@ -93,9 +93,9 @@ def option(
     return typer.Option(*names, help=text, metavar=metavar, rich_help_panel=panel, show_default=shown, **more)
 
 
-def asked(panel: str, name: str, metavar: str | None = None) -> Any:
+def asked(panel: str, name: str, metavar: str | None = None, *flags: str) -> Any:
     """The option for a field of RunSettings, whose values it checks; clotho.yaml may have it under `run`."""
-    return option(panel, RunSettings.model_fields[name].description or "", metavar, shown=False)
+    return option(panel, RunSettings.model_fields[name].description or "", metavar, *flags, shown=False)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,11 @@ class RunOptions(DatasetOptions):
     expose_usr_local: Annotated[bool | None, asked(SWITCHES, "expose_usr_local")] = None
     unsafe_local: Annotated[bool | None, asked(SWITCHES, "unsafe_local")] = None
     on_reward_error: Annotated[OnRewardError | None, asked(LIMITS, "on_reward_error", "WHAT")] = None
-    verification_seconds: Annotated[float | None, asked(LIMITS, "verification_seconds", "SECONDS")] = None
+    verification_seconds: Annotated[
+        float | None,
+        # The field's own name is too long for a terminal of 80 columns.
+        asked(LIMITS, "verification_seconds", "SECONDS", "--verify-seconds"),
+    ] = None
     distribution: Annotated[str | None, asked(LIMITS, "distribution", "NAME|JSON")] = None
     max_result_chars: Annotated[int | None, asked(LIMITS, "max_result_chars", "N")] = None
     max_turn_chars: Annotated[int | None, asked(LIMITS, "max_turn_chars", "N")] = None

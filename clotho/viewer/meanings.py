@@ -11,4 +11,7 @@ MEANINGS = {
     Disturbance.REPAIRED: "It failed for a reason outside of it, and went on from its last turn.",
     Disturbance.REPLACED: "It was begun from scratch in place of a sibling that had failed.",
     Disturbance.REWARD_ERROR: "Its score is 0 because the verifier failed.",
+    Disturbance.VERIFIER_FAILED: "Its score is 0 because the agent made the verifier fail.",
+    Disturbance.VERIFIED_AGAIN: "It was verified again from its last state, or another process took that over.",
+    Disturbance.UNPROVED: "It lost sandboxes at one call, and nothing proves that its commands ended them.",
 }

@@ -16,6 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from clotho.atropos.scored import MASKED, branch_groups_of
+from clotho.listeners.tokens import TokenAuth
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
@@ -83,7 +84,7 @@ async def finished(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -
         prompts = [json.dumps(item) for item in items for _ in range(SIZE)]
         trained = await asyncio.to_thread(rollout_func(service.url, RUN, order), prompts, trl_trainer())
         groups = await scored_groups(cluster.open_journal(), RUN)
-        async with httpx.AsyncClient(base_url=service.url, timeout=120) as http:
+        async with httpx.AsyncClient(base_url=service.url, timeout=120, auth=TokenAuth()) as http:
             asked = [await http.get(f"/runs/{RUN}/groups/{name}") for name in group_names(0, 0, 0, items)]
     answers = [GroupAnswer.model_validate_json(each.content) for each in asked]
     yield Finished(trained, answers, groups)
