@@ -119,10 +119,7 @@ class Verifier:
             exhausted = [each.exhausted for each in given_up if each.exhausted is not None]
             if len(exhausted) >= GRADINGS_EXHAUSTED:
                 return await self._given_up(request, exhausted[-1])
-            if (lost_ones := sum(each.grading_lost for each in given_up)) >= GRADINGS_LOST:
-                raise GradingRepeatedlyLost(
-                    f"{lost_ones} sandboxes for grading were lost, at last: {given_up[-1].reason}"
-                )
+            require_gradings_left(given_up)
             require_same_way(given_up)
             sandboxes = EpochSandboxes(
                 self._journal,
@@ -175,14 +172,13 @@ class Verifier:
                 exception = RaisedEntry(reason=truncate_middle(str(failure)))
                 failure.times = await self._journal.append(raised, exception) + 1
                 last = policy_for(kind_of(failure)).is_last(failure.times)
-                if failure.times >= FAILURES_BEFORE_CONTROL and isinstance(failure, VerificationFailed):
-                    control = control_calls(workspace, sandboxes)
-                    seconds = manifest.verification_seconds
-                    if await environment.blames_agent(sandboxes.item, control, seconds):
-                        voided = exception.reason
-                if voided is None and not (last and manifest.on_reward_error is OnRewardError.ZERO):
+                if await _blames_agent(failure, sandboxes, workspace, manifest.verification_seconds):
+                    voided = exception.reason
+                elif last and manifest.on_reward_error is OnRewardError.ZERO:
+                    failed = exception.reason
+                else:
                     raise
-                reward, failed = Reward(score=0.0), None if voided else exception.reason
+                reward = Reward(score=0.0)
             finally:
                 await workspace.close()
             await sandboxes.close()
@@ -267,6 +263,16 @@ async def _score(
     return reward
 
 
+async def _blames_agent(
+    failure: EnvironmentFailed, sandboxes: EpochSandboxes, workspace: Workspace, seconds: float
+) -> bool:
+    """Whether the agent made its task's verifier fail, which is tried without its files after two failures."""
+    if not isinstance(failure, VerificationFailed) or (failure.times or 0) < FAILURES_BEFORE_CONTROL:
+        return False
+    control = control_calls(workspace, sandboxes)
+    return await sandboxes.environment.blames_agent(sandboxes.item, control, seconds)
+
+
 @dataclass(frozen=True)
 class EpochFailure:
     """The end of an epoch without a reward."""
@@ -289,6 +295,12 @@ def control_calls(workspace: Workspace, sandboxes: EpochSandboxes) -> Workspace:
         state={},
         _grading=None,
     )
+
+
+def require_gradings_left(given_up: Sequence[EpochEntry]) -> None:
+    """Raises GradingRepeatedlyLost after GRADINGS_LOST epochs that lost a sandbox beside the agent's."""
+    if (lost := sum(each.grading_lost for each in given_up)) >= GRADINGS_LOST:
+        raise GradingRepeatedlyLost(f"{lost} sandboxes for grading were lost, at last: {given_up[-1].reason}")
 
 
 def require_same_way(given_up: Sequence[EpochEntry]) -> None:

@@ -223,7 +223,7 @@ async def _checked(
 async def _alternatives(
     services: EphemeralServices, oracle: RunManifest, unsolved: list[Item], at_once: int, folder: Path
 ) -> dict[str, str]:
-    """By task: the setting with which its oracle earns 1."""
+    """The setting with which each task's oracle earns 1, by task."""
     named: dict[str, str] = {}
     for number, settings in enumerate(ALTERNATIVES):
         config = oracle.environment_config
