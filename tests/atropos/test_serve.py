@@ -11,6 +11,7 @@ import pytest
 from clotho.atropos.main import REJECTED
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.environment.loading import make_environment
+from clotho.listeners.tokens import token_of_port
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.item import Item
 from clotho.runs.ledger import Ledger
@@ -67,7 +68,8 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
 ) -> None:
     """Clotho's API knows the group that is sent again. Atropos' own has it twice: that window stays open.
 
-    Nothing of it is on the host: the second adapter goes on from another one's name, home and folder.
+    Nothing of it is on the host: the second adapter goes on from another one's name, home and folder, and is
+    given the API's token in a variable.
     """
     run = f"killed-{'stock' if stock else 'durable'}"
     async with (
@@ -86,7 +88,7 @@ async def test_an_adapter_killed_before_it_noted_an_answer_loses_nothing(
         assert unnoted >= 1
         elsewhere = [word.replace("CLOTHO_HOST=", "CLOTHO_HOST=another-") for word in adapter.argv]
         adapter.argv = ["env", f"--chdir={folder}", f"HOME={folder}", *elsewhere]
-        await adapter.start()
+        await adapter.start(CLOTHO_TOKEN=token_of_port(api.port).text)
         groups = await take_groups(api, 6)
         if not stock:
             await check_it_is_alone(adapter, run)
