@@ -43,9 +43,9 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
 from clotho.monitoring.metrics import Metrics
-from clotho.monitoring.notices import Notifier
 from clotho.monitoring.sandbox_counts import SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
+from clotho.plugins.notices.sending import Notifier
 from clotho.processes.ending import exit_status, leave, stop_signal
 from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
@@ -225,7 +225,7 @@ async def reach(
     interceptors = [tracing.interceptor] if tracing is not None else []
     client = await connect(settings.temporal, runtime, interceptors)
     await ensure_search_attributes(client)
-    return client, await asyncio.to_thread(open_store, settings.store, settings.s3)
+    return client, await asyncio.to_thread(open_store, settings.store, settings)
 
 
 def measured_journal(store: Store, metrics: Metrics) -> Journal:

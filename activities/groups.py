@@ -21,6 +21,9 @@ from clotho.identifiers.ids import is_rollout, rollout_id
 from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
+from clotho.plugins.mcp.servers import ProbedSandbox
+from clotho.plugins.mcp.settings import wanted_servers
+from clotho.plugins.mcp.tool import McpTool
 from clotho.rollouts.campaign import ItemsRequest, Unfinished, UnfinishedRequest
 from clotho.rollouts.group import (
     AttemptEntry,
@@ -48,9 +51,6 @@ from clotho.runs.plans import with_plan
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
 from clotho.temporal.states import ignore_unknown
-from clotho.tools.mcp.servers import ProbedSandbox
-from clotho.tools.mcp.settings import wanted_servers
-from clotho.tools.mcp.tool import McpTool
 from clotho.tools.resolution import resolve
 from clotho.tools.tool import Tool
 

@@ -24,6 +24,7 @@ from clotho.identifiers.rollout_keys import (
 )
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
+from clotho.plugins.browser.client import BrowserClient
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import (
@@ -43,7 +44,6 @@ from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
 from clotho.sandbox.verification import VerifierSetup
-from clotho.tools.browser.client import BrowserClient
 from clotho.tools.shell import last_job
 
 log = logging.getLogger("clotho")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -19,13 +19,20 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from clotho.clouds import DaytonaAccount, E2bAccount, ModalAccount
 from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.logs import LogFormat
+from clotho.plugin_settings import (
+    Kind,
+    PluginSettings,
+    checked_settings,
+    plugins_with_settings,
+    settings_class,
+)
+from clotho.plugins.clouds.accounts import DaytonaAccount, E2bAccount, ModalAccount
+from clotho.plugins.ssh.address import SshHost
 from clotho.run_settings import RunSettings
-from clotho.ssh_host import SshHost
 from clotho.worker_settings import MetricsSettings, NotifySettings, TracingSettings, WorkerSettings
 
 CONFIG_FILE = "clotho.yaml"
@@ -104,34 +111,6 @@ class SandboxSettings(FrozenModel):
         return self.root / hashlib.sha256(store.encode()).hexdigest()[:16]
 
 
-class AtroposApiSettings(FrozenModel):
-    """Limits and access of the durable Atropos API."""
-
-    max_body_bytes: PositiveInt = 128 * 2**20
-    """Largest body of a request, as it is sent."""
-    max_unpacked_bytes: PositiveInt = 128 * 2**20
-    """Largest body of a request, decompressed. Reading one takes up to ten times as much memory."""
-    body_seconds: PositiveFloat = 60.0
-    """Seconds that a body may take to arrive."""
-    allowed_hosts: tuple[str, ...] = ()
-    """Names under which requests may ask for it, beside addresses, localhost and this machine's; `*`: any."""
-    allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may send requests."""
-    token_variable: str | None = None
-    """The environment variable with the token that every request must show; None: no token."""
-
-
-class S3Settings(FrozenModel):
-    """Connection to a store in S3. Credentials come from AWS's own variables, files and roles."""
-
-    endpoint: str | None = None
-    """URL of a server that isn't AWS's; None: what AWS's own configuration says."""
-    region: str | None = None
-    """The bucket's region. None: from AWS's own configuration, else us-east-1."""
-    timeout: float = 15.0
-    """Seconds without a byte after which an attempt counts as lost."""
-
-
 class Settings(BaseSettings):
     """One tree for every process; unknown keys are errors.
 
@@ -152,7 +131,6 @@ class Settings(BaseSettings):
     """Failpoints to arm: faults on purpose, for tests."""
     fail_folder: Path = Path(f"{STATE_FOLDER}/fail")
     """Folder through which armed failpoints and the test that armed them talk."""
-    s3: S3Settings = S3Settings()
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -163,7 +141,18 @@ class Settings(BaseSettings):
     """Defaults of runs that are started here; flags override them."""
     dataset: DatasetConfig | None = None
     """The dataset whose rows are the items of such runs, by its fields; or its source alone."""
-    atropos_api: AtroposApiSettings = AtroposApiSettings()
+    plugins: dict[str, Any] = {}
+    """Settings of plugins, by the plugin's name."""
+
+    @field_validator("plugins")
+    @classmethod
+    def _plugins(cls, given: dict[str, Any]) -> dict[str, PluginSettings]:
+        return checked_settings(given)
+
+    def of(self, kind: type[Kind]) -> Kind:
+        """A plugin's settings, by their class."""
+        given: Kind | None = self.plugins.get(kind.plugin)
+        return kind() if given is None else given
 
     @property
     def folder(self) -> Path:
@@ -238,6 +227,11 @@ def _names(settings: type[BaseModel]) -> Iterator[str]:
         yield name
         if isinstance(setting.annotation, type) and issubclass(setting.annotation, BaseModel):
             yield from (f"{name}{DELIMITER}{inner}" for inner in _names(setting.annotation))
+    if settings is Settings:
+        for plugin in plugins_with_settings():
+            section = f"plugins{DELIMITER}{plugin}"
+            yield section
+            yield from (f"{section}{DELIMITER}{inner}" for inner in _names(settings_class(plugin)))
 
 
 def checked_variable_name(name: str) -> str:

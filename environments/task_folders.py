@@ -15,11 +15,11 @@ from clotho.environment import (
     ToolContext,
 )
 from clotho.errors import InvalidInput, VerificationFailed, WorkspaceRefused
-from clotho.tasks.artifacts import Artifacts, read_artifacts
-from clotho.tasks.collection import read_tasks
-from clotho.tasks.control import CONTROLS, Control
-from clotho.tasks.folder import Task, read_task
-from clotho.tasks.grading import (
+from clotho.plugins.task_folders.artifacts import Artifacts, read_artifacts
+from clotho.plugins.task_folders.collection import read_tasks
+from clotho.plugins.task_folders.control import CONTROLS, Control
+from clotho.plugins.task_folders.folder import Task, read_task
+from clotho.plugins.task_folders.grading import (
     OF_THE_VERIFIER,
     TESTS,
     Secrets,
@@ -32,7 +32,7 @@ from clotho.tasks.grading import (
     run_tests,
     solution_command,
 )
-from clotho.tasks.sandboxes import (
+from clotho.plugins.task_folders.sandboxes import (
     Choices,
     container_sandbox,
     grading_sandbox,

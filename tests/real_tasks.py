@@ -24,10 +24,10 @@ import docker
 
 from clotho.config import variable
 from clotho.errors import ClothoError, InvalidInput, VerificationFailed
-from clotho.tasks.folder import Task, read_task
-from clotho.tasks.grading import REWARDS
-from clotho.tasks.rewards import parse_rewards, score_of
-from clotho.tasks.sandboxes import check_sandbox
+from clotho.plugins.task_folders.folder import Task, read_task
+from clotho.plugins.task_folders.grading import REWARDS
+from clotho.plugins.task_folders.rewards import parse_rewards, score_of
+from clotho.plugins.task_folders.sandboxes import check_sandbox
 from clotho.templates import resolved
 from clotho.testing import sandboxed_context
 from environments.task_folders import TaskFolders, TaskFoldersConfig

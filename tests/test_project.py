@@ -134,7 +134,7 @@ def test_only_the_registry_knows_the_local_sandbox_backend() -> None:
         for path in (*modules(*folders), ROOT / "worker.py", ROOT / "atropos_adapter.py")
         if any(name == local or name.startswith(f"{local}.") for name in imports(path))
     }
-    own = ("clotho/sandbox/local/", "clotho/sandbox/apptainer/")
+    own = ("clotho/sandbox/local/", "clotho/plugins/apptainer/")
     outside = {path for path in knowing if not path.startswith(own)}
     assert outside == {"clotho/sandbox/registry.py", "clotho/testing/kill_processes.py"}
 

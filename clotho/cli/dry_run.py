@@ -78,7 +78,7 @@ class DryRun:
         """The run's scored rollouts. Raises InvalidInput for a run that has begun with other settings."""
         manifest = self.order.manifest
         try:
-            store = await asyncio.to_thread(open_existing, self.settings.store, self.settings.s3)
+            store = await asyncio.to_thread(open_existing, self.settings.store, self.settings)
         except InvalidInput:  # no run has begun there
             return []
         journal = Journal(store)

@@ -13,10 +13,10 @@ from clotho.cli.options import Store, existing_journal
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.evaluation.figures import figures_of
-from clotho.evaluation.harbor_job import write_harbor_job
-from clotho.evaluation.inspect_log import write_inspect_log
 from clotho.evaluation.results import read_results
 from clotho.journal import Journal
+from clotho.plugins.formats.harbor_job import write_harbor_job
+from clotho.plugins.formats.inspect_log import write_inspect_log
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_artifacts, export_lines, export_run
 from clotho.training.export import TokenExport

@@ -13,7 +13,6 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.disks import full_disk
-from clotho.cli.failing_notices import failing_notices
 from clotho.cli.follow import count_now, current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.progress import View, progress_line
@@ -26,6 +25,7 @@ from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.models.pacing import pace_texts
+from clotho.plugins.notices.failing import failing_notices
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import read_adapter_config
 from clotho.runs.budgets import budget_text

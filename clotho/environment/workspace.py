@@ -197,7 +197,7 @@ class Workspace:
         return CallAnswer(text=dispatched.content, state=dispatched.state)
 
     async def _ask_judge(self, prompt: str, _: int) -> CallAnswer:
-        from clotho.tools.services.asking import Asker  # the client of its API takes a second to import
+        from clotho.plugins.services.asking import Asker  # the client of its API takes a second to import
 
         judge = self.settings.services.judge
         if judge is None:

@@ -25,6 +25,7 @@ from clotho.errors import EnvironmentFailed, InvalidInput, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id
 from clotho.models.messages import ChatMessage, ToolCall
+from clotho.plugins.mcp.servers import McpServers
 from clotho.rollouts.call import ToolError, tool_error
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import as_bytes
@@ -38,7 +39,6 @@ from clotho.sandbox.verification import VerifierSetup
 from clotho.testing.offers import tools_of_servers
 from clotho.testing.script import ScriptedCall, ScriptedTurn
 from clotho.tools.dispatch import Dispatcher
-from clotho.tools.mcp.servers import McpServers
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 from clotho.tools.shell import last_job

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clotho.cli.doctor.notices import notice_settings
 from clotho.identifiers.rollout_keys import call_key
+from clotho.plugins.notices.doctor import notice_settings
 from clotho.processes.liveness import Liveness
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.testing.script import Conversation, Fault, Script

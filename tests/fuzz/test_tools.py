@@ -14,11 +14,11 @@ from random import Random
 
 import pytest
 
+from clotho.plugins.browser.launch import lacking
+from clotho.plugins.browser.settings import BrowserSettings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.arguments import MAX_CHARS
-from clotho.tools.browser.launch import lacking
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.dispatch import accepted_arguments
 from clotho.tools.tool import Tool, ToolOutcome
 from tests.event_loop import watched_callbacks

@@ -13,8 +13,8 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from clotho.errors import InvalidInput, Unavailable
-from clotho.monitoring import notices
-from clotho.monitoring.notices import Notifier
+from clotho.plugins.notices import sending as notices
+from clotho.plugins.notices.sending import Notifier
 from clotho.processes.ports import free_port
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.notice import Notice, RunEvent

@@ -20,15 +20,15 @@ from clotho.errors import (
     SandboxUnavailable,
     WorkspaceRefused,
 )
+from clotho.plugins.containers import host, leftovers
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.engine import Engine
+from clotho.plugins.containers.folders import ContainerFolder
+from clotho.plugins.containers.holdings import LABEL, LEASE_LABEL
+from clotho.plugins.containers.images import build
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
-from clotho.sandbox.containers import host, leftovers
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.engine import Engine
-from clotho.sandbox.containers.folders import ContainerFolder
-from clotho.sandbox.containers.holdings import LABEL, LEASE_LABEL
-from clotho.sandbox.containers.images import build
 from clotho.sandbox.supervised import archives
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.machine_image import IMAGE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clotho.errors import VerificationFailed
-from clotho.tasks import control
+from clotho.plugins.task_folders import control
 from clotho.testing import sandboxed_context
 from clotho.testing.task import SandboxedTask
 from environments.task_folders import TaskFolders, TaskFoldersConfig

@@ -11,10 +11,10 @@ from clotho.config import variable
 from clotho.dataset_config import DatasetConfig
 from clotho.environment import Item
 from clotho.errors import EnvironmentFailed, InvalidInput, SandboxUnhealthy, VerificationFailed
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.tasks import artifacts
-from clotho.tasks.collection import read_tasks
-from clotho.tasks.sandboxes import container_sandbox, grading_sandbox
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.task_folders import artifacts
+from clotho.plugins.task_folders.collection import read_tasks
+from clotho.plugins.task_folders.sandboxes import container_sandbox, grading_sandbox
 from clotho.testing import sandboxed_context
 from environments.task_folders import TaskFolders, TaskFoldersConfig
 from tests.cli.command import clotho

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.tasks.folder import Task, read_task
-from clotho.tasks.sandboxes import container_sandbox, grading_sandbox
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.task_folders.folder import Task, read_task
+from clotho.plugins.task_folders.sandboxes import container_sandbox, grading_sandbox
 from tests.tasks.making import IMAGE, make_task
 
 VARIABLES = {"SET": "given", "EMPTY": ""}

@@ -14,7 +14,6 @@ from temporalio.service import RPCError
 
 from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Finding, show
-from clotho.cli.doctor.notices import given_notices, notice_settings
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
@@ -24,6 +23,8 @@ from clotho.embedded.temporal_binary import THREE_WAYS, obtainable_binary
 from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name, program_on_path
 from clotho.journal import Journal
+from clotho.plugins.browser.launch import chromium, lacking
+from clotho.plugins.notices.doctor import given_notices, notice_settings
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
@@ -32,7 +33,6 @@ from clotho.sandbox.reaper import PERIOD_SECONDS
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import creation_command, missing_search_attributes
-from clotho.tools.browser.launch import chromium, lacking
 
 FIRST_SECONDS, SECOND_SECONDS = 3.0, 5.0
 """Seconds for each of two rounds of questions, so that an examination takes 10 s in all: what isn't answered then

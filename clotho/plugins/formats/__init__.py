@@ -1,0 +1,1 @@
+"""Run results in the formats of other evaluation tools."""

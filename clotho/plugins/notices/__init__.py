@@ -1,0 +1,1 @@
+"""Notices of a run's life to people: a command or a webhook."""
