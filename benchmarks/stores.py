@@ -16,7 +16,7 @@ from typing import NamedTuple
 import boto3
 
 from benchmarks.table import Row
-from clotho.config import Settings, cache_folder
+from clotho.config import Settings, cache_folder, settings_class
 from clotho.host import program_on_path
 from clotho.journal.open_store import open_store
 from clotho.journal.store import Store
@@ -93,7 +93,7 @@ async def _s3(folder: Path) -> AsyncIterator[Store]:
         os.environ["AWS_SECRET_ACCESS_KEY"] = server.secret_key
         client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
         await asyncio.to_thread(client.create_bucket, Bucket=BUCKET)
-        settings = Settings(plugins={"s3": {"endpoint": server.endpoint, "region": "us-east-1"}})
+        settings = settings_class()(plugins={"s3": {"endpoint": server.endpoint, "region": "us-east-1"}})
         yield await asyncio.to_thread(open_store, f"s3://{BUCKET}/journal", settings)
 
 

@@ -6,11 +6,12 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,13 +24,7 @@ from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.logs import LogFormat
-from clotho.plugin_settings import (
-    Kind,
-    PluginSettings,
-    checked_settings,
-    plugins_with_settings,
-    settings_class,
-)
+from clotho.plugin_settings import Kind, settings_sections
 from clotho.plugins.clouds.accounts import DaytonaAccount, E2bAccount, ModalAccount
 from clotho.plugins.ssh.address import SshHost
 from clotho.run_settings import RunSettings
@@ -141,18 +136,13 @@ class Settings(BaseSettings):
     """Defaults of runs that are started here; flags override them."""
     dataset: DatasetConfig | None = None
     """The dataset whose rows are the items of such runs, by its fields; or its source alone."""
-    plugins: dict[str, Any] = {}
+    plugins: FrozenModel = FrozenModel()
     """Settings of plugins, by the plugin's name."""
-
-    @field_validator("plugins")
-    @classmethod
-    def _plugins(cls, given: dict[str, Any]) -> dict[str, PluginSettings]:
-        return checked_settings(given)
 
     def of(self, kind: type[Kind]) -> Kind:
         """A plugin's settings, by their class."""
-        given: Kind | None = self.plugins.get(kind.plugin)
-        return kind() if given is None else given
+        section: Kind | None = getattr(self.plugins, kind.plugin, None)
+        return kind() if section is None else section
 
     @property
     def folder(self) -> Path:
@@ -178,6 +168,13 @@ class Settings(BaseSettings):
         return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
 
 
+@cache
+def settings_class() -> type[Settings]:
+    """Settings with a section for each installed plugin that has some."""
+    sections = settings_sections()
+    return create_model("InstalledSettings", __base__=Settings, plugins=(sections, sections()))
+
+
 def load_settings(store: str | None = None, temporal: str | None = None) -> Settings:
     """The settings of this process, with the store and Temporal's address that its arguments give.
 
@@ -187,7 +184,7 @@ def load_settings(store: str | None = None, temporal: str | None = None) -> Sett
     arguments: dict[str, Any] = {"store": store} if store is not None else {}
     arguments |= {"temporal": {"address": temporal}} if temporal else {}
     try:
-        return _with_services(Settings(**arguments))
+        return _with_services(settings_class()(**arguments))
     except ValidationError as error:
         raise InvalidInput(f"configuration: {field_errors(error, CONFIG_FILE)}") from error
     except yaml.YAMLError as error:
@@ -213,7 +210,7 @@ def _with_services(settings: Settings) -> Settings:
 
 def _refuse_unknown_variables() -> None:
     """One that is mistyped would be ignored."""
-    known = [TOKEN_VARIABLE, *(PREFIX + name.upper() for name in _names(Settings))]
+    known = [TOKEN_VARIABLE, *(PREFIX + name.upper() for name in _names(settings_class()))]
     for variable in sorted(os.environ):
         if variable.upper().startswith(PREFIX) and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), known, cutoff=0.5)
@@ -227,11 +224,6 @@ def _names(settings: type[BaseModel]) -> Iterator[str]:
         yield name
         if isinstance(setting.annotation, type) and issubclass(setting.annotation, BaseModel):
             yield from (f"{name}{DELIMITER}{inner}" for inner in _names(setting.annotation))
-    if settings is Settings:
-        for plugin in plugins_with_settings():
-            section = f"plugins{DELIMITER}{plugin}"
-            yield section
-            yield from (f"{section}{DELIMITER}{inner}" for inner in _names(settings_class(plugin)))
 
 
 def checked_variable_name(name: str) -> str:

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from clotho.config import DELIMITER, PREFIX, Settings
+from clotho.config import DELIMITER, PREFIX, settings_class
 from clotho.dataset_config import DatasetConfig
 from clotho.environment import EnvironmentConfig
-from clotho.plugin_settings import plugins_with_settings, settings_class
 from clotho.plugins.atropos.compat.config import HermesAgentEnvConfig
 from clotho.plugins.atropos.config import ClothoEnvConfig
 from clotho.rollouts.run import SETTINGS, RunManifest
@@ -85,7 +84,7 @@ def settings_page() -> str:
     parts = (
         INTRODUCTION,
         PROCESSES,
-        table(("setting", "environment variable", *COLUMNS), [*_process_rows(Settings), *_plugin_rows()]),
+        table(("setting", "environment variable", *COLUMNS), _process_rows(settings_class())),
         "",
         RUNS,
         table(("setting", *COLUMNS), _run_rows()),
@@ -117,11 +116,6 @@ def _process_rows(section: type[BaseModel], path: tuple[str, ...] = ()) -> Itera
         inner = section_of(field)
         if inner is not None and inner is not RunSettings:
             yield from _process_rows(inner, (*path, name))
-
-
-def _plugin_rows() -> Iterator[tuple[str, ...]]:
-    for plugin in plugins_with_settings():
-        yield from _process_rows(settings_class(plugin), ("plugins", plugin))
 
 
 def _run_rows() -> Iterator[tuple[str, ...]]:

@@ -19,7 +19,7 @@ import worker
 from clotho.cli import offered_commands
 from clotho.cli.evaluation import ENVIRONMENT
 from clotho.cli.imported import ImportedCommand
-from clotho.config import DELIMITER, PREFIX, TOKEN_VARIABLE, Settings
+from clotho.config import DELIMITER, PREFIX, TOKEN_VARIABLE, settings_class
 from clotho.plugin import GROUP
 from clotho.plugins.atropos.compat.config import HermesAgentEnvConfig
 from tests.docs.markdown import (
@@ -197,11 +197,11 @@ def test_settings_are_there(page: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     for block in blocks(page):
         if block.title == "clotho.yaml":
-            Settings.model_validate(yaml.safe_load(block.text))
+            settings_class().model_validate(yaml.safe_load(block.text))
 
 
 def is_setting(variable: str) -> bool:
-    model: Any = Settings
+    model: Any = settings_class()
     for part in variable.removeprefix(PREFIX).lower().split(DELIMITER):
         field = model.model_fields.get(part)
         if field is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from clotho.config import Settings
+from clotho.config import settings_class
 from clotho.journal.open_store import open_store
 from clotho.journal.store import Store
 from clotho.plugins.s3.settings import S3Settings
@@ -31,7 +31,7 @@ class Place:
     s3: S3Settings = field(default_factory=S3Settings)
 
     def open(self) -> Store:
-        return open_store(self.location, Settings(plugins={"s3": self.s3}))
+        return open_store(self.location, settings_class()(plugins={"s3": self.s3}))
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ def write_program(folder: Path, browser: Path, ports: int) -> Path:
         each.mkdir(exist_ok=True)
     bound = {Path("/usr"), Path(sys.base_prefix), browser.resolve().parent}
     inside = [each for each in bound if not any(other in each.parents for other in bound)]
-    relay = Path(__file__).parents[2] / "browser" / "relay.py"
+    relay = Path(__file__).parent / "process" / "relay.py"
     command = [
         *("bwrap", "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"),
         *("--uid", "1000", "--gid", "1000", "--hostname", "browser", "--clearenv"),

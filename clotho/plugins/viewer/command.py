@@ -35,7 +35,7 @@ def command(
     store: Store = None,
     temporal: Address = None,
 ) -> None:
-    """Show runs, groups and rollouts in a browser, live: `clotho view`, then open the address that it prints.
+    """Show runs, groups and rollouts in a browser, live, at the address that it prints.
 
     Only this machine can reach it, a browser needs the token in that address, and without --operate it changes
     nothing. It needs no Temporal server: without one, it doesn't know which runs are running.
