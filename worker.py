@@ -46,6 +46,7 @@ from clotho.monitoring.metrics import Metrics
 from clotho.monitoring.sandbox_counts import SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.plugins.notices.sending import Notifier
+from clotho.plugins.notices.settings import NotifySettings
 from clotho.processes.ending import exit_status, leave, stop_signal
 from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
@@ -190,7 +191,9 @@ class Composition:
 
     def tools(self, host: Host, host_queue: str, process_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
-        notifications = Notifications(Notifier(self.settings.notify, self.settings.worker.model_keys))
+        notifications = Notifications(
+            Notifier(self.settings.of(NotifySettings), self.settings.worker.model_keys)
+        )
         of_campaigns = (*host.of_campaigns, notifications.run_notice_command, notifications.post_notice)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,

@@ -28,7 +28,7 @@ from clotho.plugin_settings import Kind, settings_sections
 from clotho.plugins.clouds.accounts import DaytonaAccount, E2bAccount, ModalAccount
 from clotho.plugins.ssh.address import SshHost
 from clotho.run_settings import RunSettings
-from clotho.worker_settings import MetricsSettings, NotifySettings, TracingSettings, WorkerSettings
+from clotho.worker_settings import MetricsSettings, TracingSettings, WorkerSettings
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
@@ -130,7 +130,6 @@ class Settings(BaseSettings):
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
     tracing: TracingSettings = TracingSettings()
-    notify: NotifySettings = NotifySettings()
     sandbox: SandboxSettings = SandboxSettings()
     run: RunSettings = RunSettings()
     """Defaults of runs that are started here; flags override them."""

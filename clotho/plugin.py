@@ -33,6 +33,15 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Exporter:
+    """A format of `clotho export` that is written as a whole, to a file or a folder."""
+
+    target: str
+    """A function `async (journal, manifest, figures, output, exclude) -> rollouts written`."""
+    summary: str
+
+
+@dataclass(frozen=True)
 class Plugin:
     """What a package offers; each `target` is `module:attribute`."""
 
@@ -42,6 +51,12 @@ class Plugin:
     """Targets of concrete Tool classes."""
     stores: Mapping[str, str] = field(default_factory=dict)
     """Scheme of a store's location -> target of a function `(location, settings) -> Store`."""
+    exporters: Mapping[str, Exporter] = field(default_factory=dict)
+    """Exporters by the names that `--format` takes."""
+    doctor: Mapping[str, str] = field(default_factory=dict)
+    """Section of `clotho doctor` -> target of a function `async (Examination) -> list of Finding`."""
+    status: str | None = None
+    """Target of a function `async (client, runs) -> lines` for what `clotho status` says that needs attention."""
     settings: str | None = None
     """Target of the PluginSettings that a machine's processes have for it: `plugins: {NAME: …}` of clotho.yaml."""
     needs: Mapping[str, str] = field(default_factory=dict)

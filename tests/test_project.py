@@ -34,7 +34,7 @@ LAYERS = (
     "testing",
     "cli",
 )
-"""Packages of the core, each of which may import those before it; only the first line's modules know one another."""
+"""Packages of the core, each of which may import those before it; only the first line's know one another."""
 
 PLUGINS = ROOT / "clotho" / "plugins"
 PLUGINS_THAT_USE_OTHERS = {
@@ -52,12 +52,9 @@ CORE_THAT_KNOWS_PLUGINS = {
     "activities/host.py": {"browser"},
     "activities/notifications.py": {"notices"},
     "activities/sandbox.py": {"browser"},
-    "clotho/cli/doctor/command.py": {"browser", "notices"},
     "clotho/cli/evaluation.py": {"task_folders"},
-    "clotho/cli/export.py": {"formats"},
     "clotho/cli/run.py": {"task_folders", "wandb"},
     "clotho/cli/run_options.py": {"task_folders"},
-    "clotho/cli/status.py": {"notices"},
     "clotho/cli/tools.py": {"mcp"},
     "clotho/config.py": {"clouds", "ssh"},
     "clotho/environment/__init__.py": {"mcp"},

@@ -25,7 +25,7 @@ from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.models.pacing import pace_texts
-from clotho.plugins.notices.failing import failing_notices
+from clotho.plugin import load, plugins
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import read_adapter_config
 from clotho.runs.budgets import budget_text
@@ -63,7 +63,7 @@ def command(
             client, missing = await client_if_any(settings, full)
             console.print(await runs_table(journal, client))
             if client is not None:
-                await show_failing_notices(console, client, await list_runs(journal))
+                await show_warnings(console, client, await list_runs(journal))
         else:
             manifest = await read_manifest(journal, checked_run_name(run))
             await show_stored(console, journal, manifest)
@@ -71,7 +71,7 @@ def command(
             if client is not None and not await answered(show_running(console, journal, client, manifest)):
                 client, missing = None, NO_ANSWER
             if client is not None:
-                await show_failing_notices(console, client, [manifest.run])
+                await show_warnings(console, client, [manifest.run])
         if missing is not None:
             one_line(console, f"what runs or failed is not shown: {missing}")
         if full is None:  # workers on a full disk are alive, and can't say so
@@ -87,9 +87,12 @@ def command(
     asyncio.run(show())
 
 
-async def show_failing_notices(console: Console, client: Client, runs: Sequence[str]) -> None:
-    for text in await failing_notices(client, runs):
-        one_line(console, text, "yellow")
+async def show_warnings(console: Console, client: Client, runs: Sequence[str]) -> None:
+    """What plugins say of these runs that needs attention."""
+    for plugin in plugins().values():
+        if plugin.status is not None:
+            for text in await load(plugin.status)(client, runs):
+                one_line(console, text, "yellow")
 
 
 async def client_if_any(settings: Settings, full: str | None) -> tuple[Client | None, str | None]:

@@ -4,6 +4,7 @@ from clotho.plugin import Plugin
 
 PLUGIN = Plugin(
     "browser",
+    doctor={"machine": "clotho.plugins.browser.doctor:examine"},
     tools=(
         *(
             f"clotho.plugins.browser.tools:Browser{name}"

@@ -8,16 +8,23 @@ from collections.abc import Callable
 
 from temporalio.client import Client
 
-from clotho.cli.doctor.findings import Finding
+from clotho.cli.doctor.findings import Examination, Finding
 from clotho.config import secret
 from clotho.errors import InvalidInput
 from clotho.journal import Journal
 from clotho.plugins.notices.failing import failing_notices
 from clotho.plugins.notices.sending import web_hook
+from clotho.plugins.notices.settings import NotifySettings
 from clotho.runs.manifest import list_runs
-from clotho.worker_settings import NotifySettings
 
-MEND = "mend notify in clotho.yaml, for every worker with the role tools"
+MEND = "mend plugins.notices in clotho.yaml, for every worker with the role tools"
+
+
+async def examine(examination: Examination) -> list[Finding]:
+    found = notice_settings(examination.settings.of(NotifySettings))
+    if examination.client is not None and examination.journal is not None:
+        found += await given_notices(examination.client, examination.journal)
+    return found
 
 
 def notice_settings(settings: NotifySettings) -> list[Finding]:
@@ -34,7 +41,7 @@ def notice_settings(settings: NotifySettings) -> list[Finding]:
             found.append(
                 _variable(f"web hook's token: {token}", lambda: secret(token, "the web hook's token"))
             )
-    return found or [Finding("none are asked for (notify)")]
+    return found or [Finding("none are asked for (plugins.notices)")]
 
 
 async def given_notices(client: Client, journal: Journal) -> list[Finding]:

@@ -10,8 +10,8 @@ import httpx
 
 from clotho.config import environment_without, secret
 from clotho.errors import InvalidInput, Unavailable
+from clotho.plugins.notices.settings import NotifySettings
 from clotho.rollouts.notice import Notice
-from clotho.worker_settings import NotifySettings
 
 SECONDS = 60.0
 """Time that the command or the request may take."""
