@@ -9,10 +9,12 @@ import typer.core
 
 from clotho import application
 from clotho.cli.imported import ImportedCommand
-from clotho.errors import ClothoError
+from clotho.errors import ClothoError, IsolationUnavailable
 from clotho.escaping import for_terminal
 from clotho.host_failures import described, is_host_failure
 
+UNISOLATED_STATUS = 2
+"""Exit status where no sandbox can be had on the workers' machine: nothing was sampled."""
 _EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Options that a command doesn't know go to the application's program as they are."""
 
@@ -180,6 +182,8 @@ def run_command() -> int:
         app()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
+    except IsolationUnavailable as error:
+        return complain(str(error), UNISOLATED_STATUS)
     except ClothoError as error:
         return complain(str(error))
     except OSError as error:
@@ -195,6 +199,6 @@ def run_command() -> int:
     return 0
 
 
-def complain(message: str) -> int:
+def complain(message: str, status: int = 1) -> int:
     typer.echo(f"clotho: {for_terminal(message)}", err=True)
-    return 1
+    return status
