@@ -15,11 +15,13 @@ from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
+from clotho.errors import PathUnseen
 from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import call_begun_key, call_claims_prefix, call_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.monitoring.metrics import Metrics
+from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.call import CallBegun, CallEntry, CallRequest, CallResult, tool_error
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import Fidelity, LeaseRequest
@@ -32,7 +34,7 @@ from clotho.runs.manifest import read_manifest
 from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools import delegate_task
-from clotho.tools.dispatch import Dispatched, beyond_limit
+from clotho.tools.dispatch import Dispatched, beyond_limit, refused
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext
 
@@ -199,13 +201,20 @@ class Tools:
         if request.index >= limit:
             return beyond_limit(asked.function.name, limit, inputs.turn.defects.beyond_limit)
         dispatcher = await self._tools.dispatcher(inputs.manifest, inputs.tools.tools)
-        return await dispatcher.run(
-            asked.function.name,
-            asked.function.arguments,
-            [tool.name for tool in inputs.tools.tools],
-            context,
-            turn_chars=await self._shown_before(request, inputs),
-        )
+        try:
+            return await dispatcher.run(
+                asked.function.name,
+                asked.function.arguments,
+                [tool.name for tool in inputs.tools.tools],
+                context,
+                turn_chars=await self._shown_before(request, inputs),
+            )
+        except PathUnseen as unseen:
+            if (
+                inputs.manifest.agent.kind is not AgentKind.MODEL
+            ):  # a solution would earn nothing, and never learn why
+                raise
+            return refused(asked.function.name, unseen)
 
     async def _replay_if_late(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
         """Replay a call that an attempt in a lost sandbox journalled after this one was restored."""

@@ -32,7 +32,7 @@ def answering() -> ScriptedModel:
 @pytest.fixture
 def author(folder: Path, request: pytest.FixtureRequest) -> Path:
     """A folder of programs in which bubblewrap runs commands as they are."""
-    own = folder / str(request.node.name)
+    own = folder / str(request.node.name).replace("/", "-")
     own.mkdir(mode=0o711)
     (own / "programs").mkdir()
     make_pretender(own / "programs", "bwrap")
@@ -97,3 +97,92 @@ async def test_dev_tells_it_and_runs_are_refused_before_their_first_turn(dev: De
     assert asked == 0
     assert unsafe.status == 0, unsafe.error
     assert done.status == 0, done.error
+
+
+VERIFYING = """
+from clotho.environment import Environment, EnvironmentConfig, Reward, Solution
+
+
+class AnswerConfig(EnvironmentConfig):
+    enabled_toolsets: tuple[str, ...] | None = ("terminal",)
+
+
+class Answer(Environment):
+    config_class = AnswerConfig
+    command = "cat answer"
+    hidden = {}
+
+    async def setup(self):
+        self.items = iter([{}])
+
+    async def get_next_item(self):
+        return next(self.items, None)
+
+    def format_prompt(self, item):
+        return "Write the answer."
+
+    def solution(self, item):
+        return Solution(command="echo -n right > /work/answer")
+
+    def hidden_files(self, item):
+        return self.hidden
+
+    def compute_reward(self, item, result, ctx):
+        found = ctx.terminal(self.command)["output"]
+        return Reward(score=float(found == "right"))
+
+
+class Absolute(Answer):
+    command = "cat '/work/answer'"
+
+
+class Hidden(Answer):
+    command = "bash $CLOTHO_HIDDEN_FILES/test.sh"
+    hidden = {"test.sh": b"cat /work/answer"}
+"""
+RELATIVE = ("echo -n right > /work/answer", "echo -n right > answer")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("verifier", "named"),
+    [
+        ("Answer", None),
+        ("Absolute", "the command names /work/answer"),
+        ("Hidden", "hidden file test.sh names"),
+    ],
+)
+async def test_without_isolation_a_verifier_that_names_work_is_refused(
+    author: Path, variables: dict[str, str], verifier: str, named: str | None
+) -> None:
+    """The model is told in a result where the folder is."""
+    (author / "answers.py").write_text(VERIFYING)
+    calls = [
+        ScriptedTurn(calls=(ScriptedCall(name="terminal", arguments={"command": each}),)) for each in RELATIVE
+    ]
+    script = Script(conversations=(Conversation(variants=((*calls, ScriptedTurn(content="Done.")),)),))
+    async with serving(ScriptedModel(script)) as url:
+        order = ("try", f"answers:{verifier}", "--unsafe-local", "--model", url)
+        done = await clotho(*order, folder=author, environment=variables)
+    assert "the command names /work/answer, and without isolation there is no /work: its files are in " in (
+        done.output
+    )
+    if named is None:
+        assert (done.status, done.error) == (0, "")
+        assert "── reward 1 " in done.output
+    else:
+        assert done.status == 2
+        assert f"clotho: {named}" in done.error
+        assert "── reward" not in done.output
+
+
+@pytest.mark.slow
+async def test_without_isolation_a_solution_that_names_work_earns_no_reward(
+    author: Path, variables: dict[str, str]
+) -> None:
+    (author / "answers.py").write_text(VERIFYING)
+    order = ("try", "answers:Answer", "--unsafe-local", "--agent", "oracle")
+    done = await clotho(*order, folder=author, environment=variables)
+    assert done.status == 2
+    assert "clotho: the command names /work/answer" in done.error
+    assert "── reward" not in done.output
