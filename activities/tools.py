@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.claims import WorkClaims
+from activities.claims import HeldClaim, WorkClaims
 from activities.guard import activity_guard
 from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
@@ -173,6 +173,7 @@ class Tools:
     def _context(
         self, request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress
     ) -> CallContext:
+        held = HeldClaim(self._claims, call_claims_prefix(request.rollout, request.call))
         return CallContext(
             rollout=request.rollout,
             call=("call", request.call),
@@ -183,13 +184,14 @@ class Tools:
             instance=inputs.instance,
             seconds_left=request.seconds_left,
             progress=progress.seen,
-            claim=lambda: self._claim(request),
+            claim=lambda: self._claim(request, held),
+            require_claim=held.require,
             once=journalled_parts(self._journal, request.rollout, request.call),
         )
 
-    async def _claim(self, request: CallRequest) -> bool:
+    async def _claim(self, request: CallRequest, held: HeldClaim) -> bool:
         """Whether this attempt is the first that begins the call; raises BegunElsewhere, as `WorkClaims.take`."""
-        await self._claims.take(call_claims_prefix(request.rollout, request.call))
+        await held.take()
         begun = CallBegun(attempt=uuid.uuid4().hex)
         key = call_begun_key(request.rollout, request.call)
         return await self._journal.write(key, begun) == begun
