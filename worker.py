@@ -263,9 +263,11 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         background: list[asyncio.Task[None]] = []
         on_draining: list[Callable[[], None]] = []
         on_drained: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        slot = ProcessSlot(cache_folder() / "processes" / host)
+        # Numbers are counted by role: processes that restart together then find the queues of their kind again.
+        slots = cache_folder() / "processes" / host
         if "llm" in roles:
-            own_queue = f"{parts.task_queues.model.queue}-{host}-{slot.number}"
+            llm_slot = ProcessSlot(slots / "llm")
+            own_queue = f"{parts.task_queues.model.queue}-{host}-{llm_slot.number}"
             pauses = PauseActivities(journal, client)
             budgets = BudgetWatch(journal, client, own_queue)
             backends = parts.backends()
@@ -277,13 +279,14 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(budgets.run()))
             background.append(tasks.create_task(Liveness(journal, own_queue).run()))
         if "tools" in roles:
+            tools_slot = ProcessSlot(slots / "tools")
             folder = settings.sandbox.folder_of(journal.store_identity)
             backend = open_backend(settings.sandbox, folder)
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             sizes = settings.worker
             environments = environments_of(sizes, journal)
-            process_queue = f"{host_queue}-{slot.number}"
+            process_queue = f"{host_queue}-{tools_slot.number}"
             labels = await namespace_labels(client, journal.store_identity)
             sandbox_host = Host(
                 client, journal, backend, environments, host_queue, process_queue, metrics, labels
