@@ -29,6 +29,7 @@ from clotho.config import Settings, cache_folder, forget_variables, load_setting
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.environment.instances import EnvironmentProcesses, Environments, EnvironmentsHere
 from clotho.environment.pool import ProcessBounds, default_processes
+from clotho.environment.processes import end_all_groups
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
 from clotho.host import host_name
@@ -313,7 +314,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             workers += parts.workflows(sandbox_host)
         for worker in workers:
             tasks.create_task(worker.run())
-        stopped = stop_signal()
+        stopped = stop_signal(end_all_groups)
         log.info("serving %s", ", ".join(roles))
         await stopped.wait()
         log.info("draining")

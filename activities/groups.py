@@ -24,6 +24,7 @@ from clotho.models.messages import ChatMessage
 from clotho.plugins.mcp.servers import ProbedSandbox
 from clotho.plugins.mcp.settings import wanted_servers
 from clotho.plugins.mcp.tool import McpTool
+from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.campaign import ItemsRequest, Unfinished, UnfinishedRequest
 from clotho.rollouts.group import (
     AttemptEntry,
@@ -117,6 +118,9 @@ class Groups:
         item = await read_item(self._journal, request.run, request.item)
         environment = await self._environments.get(manifest)
         opening = await environment.opening(item)
+        if manifest.agent.kind is not AgentKind.NOP and any(tool.sandboxed for tool in tools.tools):
+            # Before the group's first turn: a model would be paid for turns whose commands can't run.
+            await self._sandboxes.require_isolation(manifest.sandbox, opening.sandbox)
         prompt = _prompt(opening, manifest, item)
         for sibling in range(request.size):
             rollout = rollout_id(request.group, sibling)

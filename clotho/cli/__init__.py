@@ -9,11 +9,13 @@ import typer.core
 
 from clotho import application
 from clotho.cli.imported import ImportedCommand
-from clotho.errors import ClothoError
+from clotho.errors import ClothoError, IsolationUnavailable
 from clotho.escaping import for_terminal
 from clotho.host_failures import described, is_host_failure
 from clotho.plugin import UNKNOWN_OPTIONS_PASS, Command, plugins
 
+UNISOLATED_STATUS = 2
+"""Exit status where no sandbox can be had on the workers' machine: nothing was sampled."""
 OWN = (
     Command(
         "dev",
@@ -142,6 +144,8 @@ def run_command() -> int:
         app()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
+    except IsolationUnavailable as error:
+        return complain(str(error), UNISOLATED_STATUS)
     except ClothoError as error:
         return complain(str(error))
     except OSError as error:
@@ -157,6 +161,6 @@ def run_command() -> int:
     return 0
 
 
-def complain(message: str) -> int:
+def complain(message: str, status: int = 1) -> int:
     typer.echo(f"clotho: {for_terminal(message)}", err=True)
-    return 1
+    return status

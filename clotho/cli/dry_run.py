@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from temporalio.client import WorkflowFailureError
 
-from clotho.cli.follow import failure_text
+from clotho.cli.follow import run_failure
 from clotho.cli.run_facts import settings_text
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import one_line
-from clotho.cli.try_rollout import NO_REPAIRS, RolloutFailed, first_items, say_troubles
+from clotho.cli.try_rollout import NO_REPAIRS, first_items, say_troubles
 from clotho.cli.waiting import until_served
 from clotho.config import Settings
 from clotho.embedded.services import EphemeralServices, ephemeral_services
@@ -46,7 +46,7 @@ class DryRun:
     order: RunRequest
 
     async def show(self) -> None:
-        """Print what would run, and what it is likely to take. Raises RolloutFailed if no rollout ends."""
+        """Print what would run, and what it is likely to take. Raises RunFailed if no rollout ends."""
         order, manifest = self.order, self.order.manifest
         summaries = await self._scored()
         items = (order.items or await self._items())[: order.groups]
@@ -131,7 +131,7 @@ class DryRun:
         keys = [end_key(rollout_id(group_id(RUN, item), 0)) for item in range(order.groups)]
         ends = [end.summary for end in await services.journal.read_many(keys, EndEntry) if end is not None]
         if failed is not None and not ends:
-            raise RolloutFailed(failure_text(RUN, failed))
+            raise run_failure(RUN, failed)
         return ends
 
 

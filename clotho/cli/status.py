@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ from clotho.cli.follow import count_now, current_progress, groups_table, paused_
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.progress import View, progress_line
 from clotho.cli.run_facts import drawn_text, served_text, settings_text
-from clotho.cli.run_states import runs_table, workers_text
+from clotho.cli.run_states import runs_table, verifying_text, workers_text
 from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import stall_reason
 from clotho.config import Settings, load_settings
@@ -37,7 +36,6 @@ from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.links import run_link, workflow_link
 from clotho.temporal.search_attributes import work_of
-from clotho.temporal.states import verifying_seconds
 
 ANSWER_SECONDS = 10.0
 """Seconds for what Temporal is asked about a run, and for connecting to it."""
@@ -198,8 +196,8 @@ def workflows_table(workflows: UnfinishedWorkflows) -> Table:
 
 def status_text(execution: WorkflowExecutionDescription) -> str:
     """The workflow's status; of a rollout that is being verified, how long its verifier has been at work."""
-    if (seconds := verifying_seconds(execution, datetime.now(UTC))) is not None:
-        return f"verifying for {seconds:.0f} s"
+    if (text := verifying_text(execution)) is not None:
+        return text
     return execution.status.name.lower() if execution.status else "-"
 
 

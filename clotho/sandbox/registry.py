@@ -2,7 +2,7 @@
 
 A backend is a class with the methods of `SandboxBackend` (`clotho/sandbox/backend.py`). One of another package is
 named as `module:Class` by workers and runs. One that ships has a configuration in `AnyConfig`, and its
-construction in `_own_backend`. See `docs/how-to/sandbox-backend.md`.
+construction in `own_backend`. See `docs/how-to/sandbox-backend.md`.
 """
 
 import json
@@ -136,10 +136,11 @@ def open_backend(settings: SandboxSettings, folder: Path, *, worker_elsewhere: b
     relayed = [RelayedBackend(folder / "relayed" / machine.kind, machine) for machine in machines]
     apptainer = ApptainerBackend(folder / "apptainer")
     lease_seconds = None if worker_elsewhere else settings.lease_seconds
-    return Backends(_own_backend(settings, folder), containers, [apptainer, *relayed], lease_seconds)
+    return Backends(own_backend(settings, folder), containers, [apptainer, *relayed], lease_seconds)
 
 
-def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
+def own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
+    """The backend that the settings name, without containers and clouds; raises InvalidInput as `open_backend`."""
     if settings.backend == "local":
         from clotho.sandbox.local.backend import LocalBackend
 

@@ -73,6 +73,10 @@ async def _first() -> bool:
     return True
 
 
+async def stands() -> None:
+    """Nobody takes over a call without a claim."""
+
+
 async def each_time(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
     return await work()
 
@@ -98,6 +102,8 @@ class CallContext:
     """Report how much of a long command's output was seen."""
     claim: Callable[[], Awaitable[bool]] = field(default=_first)
     """Mark the call as begun, for good; False where an earlier attempt has done so, and left no answer."""
+    require_claim: Callable[[], Awaitable[None]] = field(default=stands)
+    """Raise TakenOver where another process has taken the call over since it was marked."""
     once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]] = field(
         default=each_time
     )

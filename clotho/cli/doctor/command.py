@@ -28,6 +28,7 @@ from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
 from clotho.sandbox.backend import SandboxBackend
+from clotho.sandbox.isolation import UNISOLATED
 from clotho.sandbox.reaper import PERIOD_SECONDS
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.connection import connect
@@ -36,7 +37,6 @@ from clotho.temporal.namespace import creation_command, missing_search_attribute
 FIRST_SECONDS, SECOND_SECONDS = 3.0, 5.0
 """Seconds for each of two rounds of questions, so that an examination takes 10 s in all: what isn't answered then
 would be waited for without end."""
-UNISOLATED = "allow bubblewrap to make namespaces here, or run tool workers on another machine"
 CHECKED = {
     "store": "its server or its disk",
     "Temporal": "the server's process, its load and its disk",
@@ -229,8 +229,11 @@ async def isolation(backend: SandboxBackend) -> list[Finding]:
     except (ClothoError, OSError) as error:
         return [Finding(f"isolation: {error}", "give another sandbox.root, such as CLOTHO_SANDBOX__ROOT")]
     if not report.isolated:
-        fact = f"isolation: a sandbox here can't be proved that it {', '.join(report.missing)}"
-        return [Finding(fact, UNISOLATED)]
+        return [
+            Finding(
+                f"isolation: it can't be proved that a sandbox here {'; '.join(report.missing)}", UNISOLATED
+            )
+        ]
     bounds = f"memory {report.memory}, processes {report.processes}, disk {report.disk}"
     bounds = f"{bounds}, processors {report.processors}"
     user = "two users for each sandbox" if report.own_user else "the worker's user for all of them"
