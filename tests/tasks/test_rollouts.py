@@ -35,7 +35,7 @@ RIGHT = (
         "partial",
         "planted",
     ),
-    *("sealed-box", "unseen"),
+    *("sealed-box", "served", "unseen"),
 )
 OF_CONTAINERS = ("as-user", "built", "sealed-grader")
 WRONG = (
@@ -44,6 +44,7 @@ WRONG = (
     "nan",
     "never-ready",
     "slow-solution",
+    "unserved",
     "unsolved",
     "unwritten",
     "wrong-solution",
@@ -366,12 +367,12 @@ async def test_the_rows_of_a_dataset_choose_tasks(tmp_path: Path) -> None:
 
 async def checked(folder: Path, *options: str) -> tuple[str, dict[str, str], str]:
     """What is said of folders that can't be read, of each wrong task, and the last line."""
-    done = await clotho("tasks", "check", FOLDERS, "--logs", folder, *options)
+    done = await clotho("tasks", "check", FOLDERS, "--logs", "logs", *options, folder=folder)
     assert done.status == 1, done.error
     assert "Traceback" not in done.error
     first, *table, last = done.output.splitlines()
     rows = {line.split()[0]: line for line in table if line.strip()}
-    return first, {name: row for name, row in rows.items() if name in (*RIGHT, *WRONG, *OF_CONTAINERS)}, last
+    return first, {name: " ".join(row.split()) for name, row in rows.items() if name in (*RIGHT, *WRONG, *OF_CONTAINERS)}, last
 
 
 @pytest.mark.slow
@@ -381,14 +382,18 @@ async def test_every_task_is_checked_over_this_hosts_programs(tmp_path: Path) ->
     assert broken.startswith("task bare-number: environment.memory")
     assert set(wrong) == set(WRONG)
     assert last.startswith(f"{len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks are right")
-    assert "sum.txt" in (tmp_path / "partial" / "oracle.log").read_text()
-    assert "results/run.sh  5 bytes" in (tmp_path / "kept-files" / "oracle.log").read_text()
+    kept = "is 1 with --set keep_services=true, or keep_services = true in [metadata.clotho]"
+    assert kept in wrong["unserved"], "its tests ask a server that the oracle leaves running"
+    assert "sum.txt" in (tmp_path / "logs" / "partial" / "oracle.log").read_text()
+    assert "results/run.sh  5 bytes" in (tmp_path / "logs" / "kept-files" / "oracle.log").read_text()
 
 
 @pytest.mark.slow
 async def test_every_task_is_checked_in_containers(engine: str, tmp_path: Path) -> None:
     _, wrong, last = await checked(tmp_path)
     assert set(wrong) == {*WRONG, "built"}, last
-    assert 'verify_in="container"' in wrong["built"], "its oracle changes a file of the image"
+    both = 'is 1 with --set verify_in="container", or verify_in = "container" in [metadata.clotho]'
+    assert both in wrong["built"], "its oracle changes a file of the image"
+    assert "keep_services = true in" in wrong["unserved"]
     right = len(RIGHT) + len(OF_CONTAINERS) - 1
     assert last.startswith(f"{right} of {right + 1 + len(WRONG) + 1} tasks are right")
