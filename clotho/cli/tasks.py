@@ -18,7 +18,7 @@ from temporalio.client import WorkflowFailureError
 from clotho.cli.assignments import parse_overrides
 from clotho.cli.interruption import Interruption
 from clotho.cli.show import show
-from clotho.cli.terminal import make_console, one_line, sanitized_text
+from clotho.cli.terminal import amount, make_console, one_line, sanitized_text
 from clotho.cli.try_rollout import say_troubles
 from clotho.cli.waiting import until_served
 from clotho.config import SandboxSettings, Settings, load_settings, variable
@@ -140,9 +140,12 @@ def check(
     _print(console, checked)
     wrong = {each.task for each in checked if not each.right}
     total = len({each.task for each in checked})
-    one_line(console, f"{total - len(wrong)} of {total + len(broken)} tasks are right; logs are in {folder}")
+    right = f"{total - len(wrong)} of {amount(total + len(broken), 'task')}"
+    one_line(console, f"right: {right}; logs are in {folder}")
     if wrong or broken:
-        raise TasksWrong(f"{len(wrong)} tasks are wrong, and {len(broken)} can't be read")
+        raise TasksWrong(
+            f"{amount(len(wrong), 'wrong task')}, {amount(len(broken), 'folder')} that can't be read"
+        )
 
 
 def _source(

@@ -372,7 +372,15 @@ async def checked(folder: Path, *options: str) -> tuple[str, dict[str, str], str
     assert "Traceback" not in done.error
     first, *table, last = done.output.splitlines()
     rows = {line.split()[0]: line for line in table if line.strip()}
-    return first, {name: " ".join(row.split()) for name, row in rows.items() if name in (*RIGHT, *WRONG, *OF_CONTAINERS)}, last
+    return (
+        first,
+        {
+            name: " ".join(row.split())
+            for name, row in rows.items()
+            if name in (*RIGHT, *WRONG, *OF_CONTAINERS)
+        },
+        last,
+    )
 
 
 @pytest.mark.slow
@@ -381,7 +389,7 @@ async def test_every_task_is_checked_over_this_hosts_programs(tmp_path: Path) ->
     broken, wrong, last = await checked(tmp_path, "--set", "host_programs=true", "--set", f"names={names}")
     assert broken.startswith("task bare-number: environment.memory")
     assert set(wrong) == set(WRONG)
-    assert last.startswith(f"{len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks are right")
+    assert last.startswith(f"right: {len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks")
     kept = "is 1 with --set keep_services=true, or keep_services = true in [metadata.clotho]"
     assert kept in wrong["unserved"], "its tests ask a server that the oracle leaves running"
     assert "sum.txt" in (tmp_path / "logs" / "partial" / "oracle.log").read_text()
@@ -396,4 +404,4 @@ async def test_every_task_is_checked_in_containers(engine: str, tmp_path: Path) 
     assert both in wrong["built"], "its oracle changes a file of the image"
     assert "keep_services = true in" in wrong["unserved"]
     right = len(RIGHT) + len(OF_CONTAINERS) - 1
-    assert last.startswith(f"{right} of {right + 1 + len(WRONG) + 1} tasks are right")
+    assert last.startswith(f"right: {right} of {right + 1 + len(WRONG) + 1} tasks")

@@ -194,5 +194,7 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ['"yes"', "1", "[true]"])
 def test_kept_services_are_true_or_false(tmp_path: Path, value: str) -> None:
-    with pytest.raises(InvalidInput, match="metadata.clotho.keep_services: Input should be a valid boolean"):
+    with pytest.raises(
+        InvalidInput, match=r"metadata\.clotho\.keep_services: Input should be a valid boolean"
+    ):
         read(tmp_path / "task", f"{IMAGE}[metadata.clotho]\nkeep_services = {value}\n")
