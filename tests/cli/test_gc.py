@@ -115,6 +115,6 @@ async def test_leftovers_go_and_a_live_run_keeps_everything(private_cluster: Clu
     assert (progress.scored, progress.reward_sum) == (1, 2.0)
 
     async def is_over() -> bool:
-        return "sealed rollout live/g000000/r0: 1 entries" in (await gc(cluster, "--dry-run")).output
+        return "sealed rollout live/g000000/r0: 1 entry" in (await gc(cluster, "--dry-run")).output
 
     await eventually(is_over, "its end to show")
