@@ -67,6 +67,9 @@ def control_of(task: SandboxedTask) -> control.Control:
 
 
 LEFT = "(trap '' HUP TERM; exec sleep 987) > /dev/null 2>&1 &"
+LATE = f"""
+setsid sh -c 'until [ -s /logs/verifier/reward.txt ]; do sleep 0.1; done; sleep 2; {FORGE}' > /dev/null 2>&1 &
+"""
 AS_ANOTHER = """python3 -c "
 import os, time
 if os.fork() == 0:
@@ -74,14 +77,16 @@ if os.fork() == 0:
 " > /dev/null 2>&1"""
 
 
-@pytest.mark.parametrize("program", [LEFT, f"setsid sh -c '{LEFT.replace(chr(39), chr(34))}' &", AS_ANOTHER])
+@pytest.mark.parametrize(
+    "program", [LEFT, f"setsid sh -c '{LEFT.replace(chr(39), chr(34))}' &", LATE, AS_ANOTHER]
+)
 def test_what_the_tests_leave_running_ends_before_their_reward_is_read(
     tmp_path: Path, place: dict[str, Any], program: str
 ) -> None:
     with agent_with(folder_with(tmp_path), program, **place) as task:
         ctx = task.verifier()
         assert task.environment.compute_reward(task.item, task.result, ctx).score == 0.0
-        assert ctx.terminal("pgrep -x sleep")["output"] == ""
+        assert ctx.terminal("pgrep -x sleep; cat /logs/verifier/reward.txt")["output"] == "0\n"
 
 
 @pytest.mark.parametrize(
