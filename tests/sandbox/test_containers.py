@@ -598,7 +598,8 @@ async def test_an_image_is_built_anew_when_the_one_that_it_begins_from_has_chang
 ) -> None:
     base = "localhost/clotho-test-base"
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nLABEL of=test\n")
-    one, names = Engine(engine), []
+    one = Engine(engine)
+    names: list[str] = []
     for content in ("first", "second"):
         root = io.BytesIO()
         with tarfile.open(fileobj=root, mode="w") as tar:
