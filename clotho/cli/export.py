@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from clotho.cli.options import Store, existing_journal
+from clotho.cli.terminal import amount
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.evaluation.figures import figures_of
@@ -76,7 +77,7 @@ def command(
             return
         if output is not None:
             lines = await export_run(journal, run, Format(form), output, exclude or ())
-            typer.echo(f"{lines} lines in {output}", err=True)
+            typer.echo(f"{amount(lines, 'line')} in {output}", err=True)
             return
         async for line in export_lines(journal, run, Format(form), exclude or ()):
             sys.stdout.write(line)
@@ -97,14 +98,14 @@ async def write_whole(
         raise InvalidInput(f"--format {form} is no lines: give --output")
     results = await read_results(journal, run)
     rollouts = await WHOLE[form](journal, results.manifest, figures_of(results), output, exclude)
-    typer.echo(f"{rollouts} rollouts in {output}", err=True)
+    typer.echo(f"{amount(rollouts, 'rollout')} in {output}", err=True)
     if results.unscored:
         typer.echo(f"{results.unscored} items have no score, and are left out", err=True)
 
 
 async def write_tokens(export: TokenExport, output: Path | None) -> None:
     if output is not None:
-        typer.echo(f"{await export.write(output)} rows in {output}", err=True)
+        typer.echo(f"{amount(await export.write(output), 'row')} in {output}", err=True)
     else:
         async for line in export.lines():
             sys.stdout.write(line)
