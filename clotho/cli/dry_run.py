@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError
 from clotho.cli.follow import run_failure
 from clotho.cli.run_facts import settings_text
 from clotho.cli.served_model import only_model
-from clotho.cli.terminal import one_line
+from clotho.cli.terminal import amount, one_line
 from clotho.cli.try_rollout import NO_REPAIRS, first_items, say_troubles
 from clotho.cli.waiting import until_served
 from clotho.config import Settings
@@ -54,18 +54,18 @@ class DryRun:
         left = max(0, whole - len(summaries))
         one_line(
             self.console,
-            f"run {manifest.run}: {len(items)} items × {manifest.group_size} = {whole} rollouts, "
-            f"{left} of which are left to do",
+            f"run {manifest.run}: {amount(len(items), 'item')} × {manifest.group_size} = "
+            f"{amount(whole, 'rollout')}, {left} of which are left to do",
         )
         if len(items) < order.groups:
             one_line(self.console, f"there are only {len(items)} items, not {order.groups}")
         one_line(self.console, settings_text(manifest))
         if not left:
             return
-        source = f"{len(summaries)} rollouts that the run has"
+        source = f"{amount(len(summaries), 'rollout')} that the run has"
         if not summaries:
             summaries = await self._tried(items[:TRIED])
-            source = f"{len(summaries)} rollouts of its first items, made now and not kept"
+            source = f"{amount(len(summaries), 'rollout')} of its first items, made now and not kept"
         at_once = min(left, order.max_open_groups * manifest.group_size)
         price = await self._price()
         self.console.print(estimate_table(summaries, left, at_once, source, price))
@@ -146,7 +146,7 @@ def estimate_table(
         "sampled tokens": [float(each.sampled_tokens + each.delegated_tokens) for each in summaries],
         "seconds of model and tools": [each.active_seconds for each in summaries],
     }
-    table = Table("", "least", "mean", "most", f"{left} rollouts", title=f"estimated from {source}")
+    table = Table("", "least", "mean", "most", amount(left, "rollout"), title=f"estimated from {source}")
     for name, values in figures.items():
         mean = sum(values) / len(values)
         shown = (min(values), mean, max(values), mean * left)

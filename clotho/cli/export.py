@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from clotho.cli.options import Store, existing_journal
+from clotho.cli.terminal import amount
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
 from clotho.evaluation.figures import figures_of
@@ -84,7 +85,7 @@ def command(
             return
         if output is not None:
             lines = await export_run(journal, run, Format(form), output, exclude or ())
-            typer.echo(f"{lines} lines in {output}", err=True)
+            typer.echo(f"{amount(lines, 'line')} in {output}", err=True)
             return
         async for line in export_lines(journal, run, Format(form), exclude or ()):
             sys.stdout.write(line)
@@ -106,14 +107,14 @@ async def write_whole(
     results = await read_results(journal, run)
     export = load(exporters()[form].target)
     rollouts = await export(journal, results.manifest, figures_of(results), output, exclude)
-    typer.echo(f"{rollouts} rollouts in {output}", err=True)
+    typer.echo(f"{amount(rollouts, 'rollout')} in {output}", err=True)
     if results.unscored:
         typer.echo(f"{results.unscored} items have no score, and are left out", err=True)
 
 
 async def write_tokens(export: TokenExport, output: Path | None) -> None:
     if output is not None:
-        typer.echo(f"{await export.write(output)} rows in {output}", err=True)
+        typer.echo(f"{amount(await export.write(output), 'row')} in {output}", err=True)
     else:
         async for line in export.lines():
             sys.stdout.write(line)

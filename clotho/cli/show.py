@@ -15,7 +15,7 @@ from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.run_states import verifying_text
 from clotho.cli.show_group import repair_text, show_group
 from clotho.cli.show_tool import call_text, result_text
-from clotho.cli.terminal import make_console, sanitized_text
+from clotho.cli.terminal import amount, make_console, sanitized_text
 from clotho.config import TemporalSettings, load_settings
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import call_id, group_of, run_of
@@ -184,9 +184,10 @@ def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
         console.print(sanitized_text(turn.context_overflow or ""))
         return
     at = datetime.fromtimestamp(sampled.started).strftime("%H:%M:%S")
+    tokens = amount(sampled.usage.completion_tokens, "token")
     heading(
         console,
-        f"assistant, turn {number} · {at} · {sampled.seconds:.2f} s · {sampled.usage.completion_tokens} tokens "
+        f"assistant, turn {number} · {at} · {sampled.seconds:.2f} s · {tokens} "
         f"after {sampled.usage.prompt_tokens} · {sampled.finish_reason}{resumed_text(sampled)}",
     )
     if sampled.message.reasoning_content:
@@ -229,9 +230,10 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
     summary = end.summary
     defective = f", {summary.defective_calls} not as written" if summary.defective_calls else ""
     console.print(
-        f"{ending_text(summary.ending)}: {summary.turns} turns, {summary.tool_calls} tool calls "
-        f"({summary.tool_errors} errors{defective}), "
-        f"{summary.sampled_tokens} tokens, {summary.active_seconds:.1f} s active"
+        f"{ending_text(summary.ending)}: {amount(summary.turns, 'turn')}, "
+        f"{amount(summary.tool_calls, 'tool call')} "
+        f"({amount(summary.tool_errors, 'error')}{defective}), "
+        f"{amount(summary.sampled_tokens, 'token')}, {summary.active_seconds:.1f} s active"
     )
     if (price := (await read_budget(journal, run_of(rollout)) or BudgetEntry()).price) is not None:
         spent = await rollout_spending(journal, rollout, summary.turns)
@@ -244,7 +246,7 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
 
 
 def show_artifacts(console: Console, archive: ArtifactArchive) -> None:
-    heading(console, f"artifacts · {len(archive.files)} files · archive {archive.sha256}")
+    heading(console, f"artifacts · {amount(len(archive.files), 'file')} · archive {archive.sha256}")
     for file in archive.files[:SHOWN_ARTIFACTS]:
         console.print(sanitized_text(f"{file.name}  {file.size} bytes  sha256 {file.sha256[:12]}"))
     if (more := len(archive.files) - SHOWN_ARTIFACTS) > 0:

@@ -17,7 +17,7 @@ from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
-from clotho.cli.terminal import make_console, rerun_command
+from clotho.cli.terminal import amount, make_console, rerun_command
 from clotho.config import Settings, load_settings
 from clotho.embedded.temporal_binary import THREE_WAYS, obtainable_binary
 from clotho.errors import ClothoError, InvalidInput
@@ -170,7 +170,7 @@ class Doctor:
             runs = len(await list_runs(journal))
         except ClothoError as error:
             return None, Finding(f"store: {error}", "make it reachable; without it little can be told")
-        return journal, Finding(f"store: {journal.store_identity}, {runs} runs")
+        return journal, Finding(f"store: {journal.store_identity}, {amount(runs, 'run')}")
 
     async def _temporal(self) -> tuple[Client | None, Finding]:
         """The client, None where there is no connection, and the state of Temporal."""

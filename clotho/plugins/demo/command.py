@@ -14,7 +14,7 @@ from clotho.cli import run_options as option
 from clotho.cli.follow import follow
 from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.options import Store, open_journal
-from clotho.cli.terminal import make_console, one_line, rerun_command
+from clotho.cli.terminal import amount, make_console, one_line, rerun_command
 from clotho.cli.waiting import until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import Ports, Services, local_services
@@ -130,7 +130,7 @@ class Demonstration:
         await follow(self.console, client, handle, journal, order)
         exported = self.settings.folder / "exports" / f"{run}.jsonl"
         lines = await export_run(journal, run, Format.GROUPS, exported)
-        self.say(f"{lines} groups in {exported}")
+        self.say(f"{amount(lines, 'group')} in {exported}")
         self.say(f"a transcript: {rerun_command(f'show {run}/g000000/r0', self.settings)}")
 
     def say(self, line: str) -> None:

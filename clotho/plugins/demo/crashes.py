@@ -13,6 +13,7 @@ from typing import TypeVar
 from rich.table import Table
 from temporalio.client import Client
 
+from clotho.cli.terminal import amount
 from clotho.config import Settings
 from clotho.embedded.services import Services
 from clotho.identifiers.rollout_keys import turn_prefix
@@ -85,7 +86,7 @@ class FaultInjector:
 
     def struck(self, what: str) -> None:
         self.killed[what] += 1
-        self.say(f"killed a {what}, after {self.answered} turns")
+        self.say(f"killed a {what}, after {amount(self.answered, 'turn')}")
 
     async def damage(self, client: Client, journal: Journal, groups: int) -> Table:
         to_reaper = await self.sandboxes.leases()

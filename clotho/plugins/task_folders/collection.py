@@ -27,6 +27,8 @@ def network_notice(tasks: Iterable[Task]) -> str | None:
     if not silent:
         return None
     flag = """--set 'default_network="public"'"""
+    if silent == 1:
+        return f"1 task says nothing of a network, and has none: {flag} gives it one"
     return f"{silent} tasks say nothing of a network, and have none: {flag} gives them one"
 
 

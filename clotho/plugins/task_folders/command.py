@@ -18,7 +18,7 @@ from temporalio.client import WorkflowFailureError
 from clotho.cli.assignments import parse_overrides
 from clotho.cli.interruption import Interruption
 from clotho.cli.show import show
-from clotho.cli.terminal import make_console, one_line, sanitized_text
+from clotho.cli.terminal import amount, make_console, one_line, sanitized_text
 from clotho.cli.try_rollout import say_troubles
 from clotho.cli.waiting import until_served
 from clotho.config import SandboxSettings, Settings, load_settings, variable
@@ -31,7 +31,7 @@ from clotho.identifiers.ids import group_id, rollout_id
 from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.containers.engine import Engine
 from clotho.plugins.task_folders.collection import configured_network_notice, read_tasks
-from clotho.plugins.task_folders.sources import named_environment
+from clotho.plugins.task_folders.sources import ENVIRONMENT, named_environment
 from clotho.rollouts.agent import SPOILERS, Agent, AgentKind
 from clotho.rollouts.group import GroupEntry, RepairBounds
 from clotho.rollouts.item import Item
@@ -44,7 +44,7 @@ from clotho.temporal.states import describe
 AGENTS = {AgentKind.ORACLE: 1.0, AgentKind.NOP: 0.0}
 """The reward that each agent is expected to earn."""
 VOIDS = "a policy that leaves this voids its rollout"
-ALTERNATIVES: tuple[Mapping[str, JsonValue], ...] = ({"verify_in": "container"}, {"keep_services": True})
+ALTERNATIVES: Mapping[str, JsonValue] = {"verify_in": "container", "keep_services": True}
 """Settings with which a task is tried again whose oracle earns 0: tests may need what the solution left there."""
 NO_HOST = re.compile(
     r"could not resolve host|temporary failure (in name resolution|resolving)|network is unreachable|"
@@ -140,9 +140,12 @@ def check(
     _print(console, checked)
     wrong = {each.task for each in checked if not each.right}
     total = len({each.task for each in checked})
-    one_line(console, f"{total - len(wrong)} of {total + len(broken)} tasks are right; logs are in {folder}")
+    right = f"{total - len(wrong)} of {amount(total + len(broken), 'task')}"
+    one_line(console, f"right: {right}; logs are in {folder}")
     if wrong or broken:
-        raise TasksWrong(f"{len(wrong)} tasks are wrong, and {len(broken)} can't be read")
+        raise TasksWrong(
+            f"{amount(len(wrong), 'wrong task')}, {amount(len(broken), 'folder')} that can't be read"
+        )
 
 
 def _source(
@@ -225,13 +228,13 @@ async def _alternatives(
 ) -> dict[str, str]:
     """The setting with which each task's oracle earns 1, by task."""
     named: dict[str, str] = {}
-    for number, settings in enumerate(ALTERNATIVES):
+    for number, (name, value) in enumerate(ALTERNATIVES.items()):
         config = oracle.environment_config
         left = [item for item in unsolved if str(item.get("id")) not in named]
-        if not left or any(name not in config or config[name] == value for name, value in settings.items()):
+        if not left or name not in config or config[name] == value:
             continue
         again = oracle.model_copy(
-            update={"run": f"{oracle.run}-{number}", "environment_config": {**config, **settings}}
+            update={"run": f"{oracle.run}-{number}", "environment_config": {**config, name: value}}
         )
         handle = await _start(services, again, tuple(left), at_once)
         with suppress(WorkflowFailureError):
@@ -239,8 +242,9 @@ async def _alternatives(
         for place, item in enumerate(left):
             done = await _outcome(services, AgentKind.ORACLE, again.run, place, item, folder / "tried-again")
             if done.right:
-                said = " ".join(f"--set {name}={json.dumps(value)}" for name, value in settings.items())
-                named[done.task] = f"should be 1, and is with {said}"
+                named[done.task] = f"is 1 with --set {name}={json.dumps(value)}"
+                if oracle.environment == ENVIRONMENT:
+                    named[done.task] += f", or {name} = {json.dumps(value)} in [metadata.clotho]"
     return named
 
 

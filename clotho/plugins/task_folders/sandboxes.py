@@ -115,7 +115,8 @@ def check_sandbox(task: Task) -> None:
 
 
 def _asked(task: Task) -> ItemSandbox:
-    return _limits(task, task.file.environment, task.variables)
+    asked = _limits(task, task.file.environment, task.variables)
+    return asked.model_copy(update={"keep_services": task.file.metadata.clotho.keep_services})
 
 
 def _limits(task: Task, container: task_file.Container, variables: dict[str, str]) -> ItemSandbox:

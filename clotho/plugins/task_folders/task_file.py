@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     field_validator,
     model_validator,
 )
@@ -220,6 +221,7 @@ class Solution(Table):
 class Settings(Table):
     """[metadata.clotho]: what a task says to Clotho alone; other readers take it for a note."""
 
+    keep_services: StrictBool | None = None
     verify_in: Literal["image", "container"] | None = None
     reward_range: tuple[float, float] = (0.0, 1.0)
 
