@@ -82,7 +82,7 @@ class HermesAgentBaseEnv(CompatEnv):
         host = Host(
             connected.client,
             connected.journal,
-            open_backend(connected.settings.sandbox, folder),
+            open_backend(connected.settings, folder),
             SingletonEnvironments(self),
             task_queues.sandbox.queue,
             task_queues.environment.queue,

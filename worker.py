@@ -284,7 +284,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         if "tools" in roles:
             tools_slot = ProcessSlot(slots / "tools")
             folder = settings.sandbox.folder_of(journal.store_identity)
-            backend = open_backend(settings.sandbox, folder)
+            backend = open_backend(settings, folder)
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             sizes = settings.worker
@@ -302,7 +302,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 partial(is_superseded, journal),
                 labels,
                 settings.sandbox.lease_seconds,
-                BackendsBeside(settings.sandbox, folder),
+                BackendsBeside(settings, folder),
             )
             background.append(tasks.create_task(reaper.run()))
             background.append(tasks.create_task(SandboxCounts(backend, metrics).run()))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.commands import sandbox_root
 from benchmarks.table import Row
-from clotho.config import SandboxSettings
+from clotho.config import Settings
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import Job, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
@@ -34,7 +34,7 @@ async def measure() -> list[Row]:
     """Medians of a checkpoint to a file, of an unchanged one, of a restore and of a manifest."""
     rows = []
     with sandbox_root() as root:
-        backend = open_backend(SandboxSettings(), root)
+        backend = open_backend(Settings(), root)
         for name, script in WORKSPACES.items():
             sandbox = await backend.create(name, SPEC)
             try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.table import Row
-from clotho.config import SandboxSettings
+from clotho.config import Settings
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import Job, JobState, SandboxInstance, SandboxSpec
 from clotho.sandbox.registry import open_backend
@@ -32,7 +32,7 @@ class Timing(NamedTuple):
 async def measure() -> list[Row]:
     """`bash -c true` started plainly, in a fresh bubblewrap, and in warm sandboxes, one and 16 at once."""
     with sandbox_root() as root:
-        backend = open_backend(SandboxSettings(), root)
+        backend = open_backend(Settings(), root)
         leases = [f"bench/{n}" for n in range(WIDTH)]
         sandboxes = [await backend.create(lease, SandboxSpec(disk_mb=64)) for lease in leases]
         try:

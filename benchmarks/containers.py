@@ -13,7 +13,7 @@ import docker
 
 from benchmarks.commands import run_in_sandbox, sandbox_root
 from benchmarks.table import Row
-from clotho.config import SandboxSettings, variable
+from clotho.config import Settings, settings_class
 from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.containers.folders import members
 from clotho.sandbox.backend import SandboxBackend, SandboxSpec
@@ -35,7 +35,7 @@ async def measure() -> list[Row]:
         except NoEngine as reason:
             return [Row("a sandbox in a container", f"not run here: {reason}")]
         machine_image()
-        settings = SandboxSettings(docker_host=variable("DOCKER_HOST"))
+        settings = Settings()
         backend = open_backend(settings, root / "sandboxes")
         local = await _lives(backend, "local", LOCAL)
         cold = await _lives(backend, "container", CONTAINER)
@@ -83,9 +83,9 @@ async def _lives(backend: SandboxBackend, kind: str, spec: SandboxSpec, pool: Pa
     return statistics.median(spent[WARM_UP:])
 
 
-async def _lives_of_a_pool(settings: SandboxSettings, folder: Path) -> float:
+async def _lives_of_a_pool(settings: Settings, folder: Path) -> float:
     """Lives that begin while another container is ready, as between the rollouts of a run."""
-    backend = open_backend(settings.model_copy(update={"warm": 1}), folder)
+    backend = open_backend(settings_class()(plugins={"containers": {"warm": 1}}), folder)
     try:
         return await _lives(backend, "pooled", CONTAINER, folder / "containers")
     finally:

@@ -15,7 +15,7 @@ from atroposlib.envs.base import BaseEnv, BaseEnvConfig
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from pydantic import Field
 
-from clotho.config import SandboxSettings, variable
+from clotho.config import Settings, variable
 from clotho.environment import AgentResult, Item, ToolContext
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import Workspace
@@ -53,7 +53,7 @@ class InMemory(BaseEnv):  # type: ignore[misc]
         registry = Registry.discover()
         self.offered = resolve(registry, self.environment.config.enabled_toolsets)
         self.dispatcher = Dispatcher(registry, variable)
-        self.backend = open_backend(SandboxSettings(), Path(self.config.sandboxes))
+        self.backend = open_backend(Settings(), Path(self.config.sandboxes))
         self.numbers = itertools.count()
 
     async def get_next_item(self) -> Item:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from benchmarks.commands import run_in_sandbox, sandbox_root
 from benchmarks.cpu import adopted_orphans
 from benchmarks.table import Row
-from clotho.config import SandboxSettings
+from clotho.config import Settings
 from clotho.sandbox.backend import SandboxBackend, SandboxSpec
 from clotho.sandbox.registry import open_backend
 
@@ -36,7 +36,7 @@ class Spent(NamedTuple):
 
 async def measure() -> list[Row]:
     with sandbox_root() as root, adopted_orphans():
-        backend = open_backend(SandboxSettings(), root)
+        backend = open_backend(Settings(), root)
         for number in range(WARM_UP):
             await _life_of_one(backend, f"warm/{number}", 1)
         sandbox = await _cost_of_one(backend, "empty")

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from activities.restore import journalled_parts
 from benchmarks.commands import sandbox_root
 from benchmarks.table import Row
-from clotho.config import SandboxSettings, Settings, variable
+from clotho.config import Settings, variable
 from clotho.identifiers.ids import call_id
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
@@ -168,7 +168,7 @@ async def _rollout(with_browser: bool) -> AsyncIterator[_Rollout]:
             browser=BrowserSettings(sites={SITE: ANSWERS}) if with_browser else None,
             mcp_servers={"ledger": ledger},
         )
-        backend = open_backend(SandboxSettings(), root / "sandboxes")
+        backend = open_backend(Settings(), root / "sandboxes")
         sandbox = await backend.create(LEASE, SandboxSpec(disk_mb=64))
         try:
             await _fill(sandbox)

@@ -20,7 +20,7 @@ from benchmarks.loop import Bench
 from benchmarks.queueing import queueing
 from benchmarks.table import Row
 from benchmarks.trainers_end import POLL, Group, TrainersEnd, trainers_end
-from clotho.config import SandboxSettings
+from clotho.config import Settings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import Unavailable
@@ -166,7 +166,7 @@ def _flags(model_url: str, **fields: object) -> list[str]:
 
 async def empty(root: Path) -> None:
     """Destroy what the killed baseline left, sandboxes that it was just making too: no lease tells of those."""
-    backend = open_backend(SandboxSettings(), root)
+    backend = open_backend(Settings(), root)
     for lease in map(lease_name, range(MOST_ROLLOUTS)):
         if files_of_lease(root, lease).exists():
             await backend.destroy(lease)

@@ -25,8 +25,6 @@ from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.logs import LogFormat
 from clotho.plugin_settings import Kind, settings_sections
-from clotho.plugins.clouds.accounts import DaytonaAccount, E2bAccount, ModalAccount
-from clotho.plugins.ssh.address import SshHost
 from clotho.run_settings import RunSettings
 from clotho.worker_settings import MetricsSettings, TracingSettings, WorkerSettings
 
@@ -74,23 +72,9 @@ class SandboxSettings(FrozenModel):
     backend: str = "local"
     """The backend of this host's sandboxes: `local`, `ssh`, or `module:Class` of another.
 
-    Workers refuse runs that ask for another one, but for `docker`, which they make wherever an engine answers, and
-    clouds.
+    Workers refuse runs that ask for another one, but for those of plugins that they have beside it, such as
+    `docker`.
     """
-    docker_host: str | None = None
-    """The socket of this host's container engine, as unix://PATH. Empty: DOCKER_HOST, else the usual ones.
-
-    The usual ones are those of rootless podman and Docker in XDG_RUNTIME_DIR, then those of the host."""
-    warm: int = Field(default=0, ge=0)
-    """Containers that a host keeps ready for each image, with the same settings, that rollouts have asked for."""
-    ssh: tuple[SshHost, ...] = ()
-    """The hosts of `ssh`, each with the fields that the page on sandboxes names."""
-    modal: ModalAccount = ModalAccount()
-    """The account of sandboxes at Modal."""
-    e2b: E2bAccount = E2bAccount()
-    """The account of sandboxes at E2B."""
-    daytona: DaytonaAccount = DaytonaAccount()
-    """The account of sandboxes at Daytona."""
     root: Path = Field(default_factory=lambda: Path(f"/tmp/clotho-{os.getuid()}"))
     """Folder of sandboxes and their control files. Other users may pass through it but not change it."""
     disk_budget_mb: int | None = None

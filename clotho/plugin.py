@@ -33,6 +33,18 @@ class Command:
 
 
 @dataclass(frozen=True)
+class SandboxKind:
+    """A kind of sandbox that runs ask for by name, with settings of their own."""
+
+    config: str
+    """Target of its `BackendConfig` (`clotho/sandbox/config.py`)."""
+    open: str
+    """Target of a function `(settings, folder) -> backend` for a worker's sandboxes in that folder of its host."""
+    beside: bool = True
+    """Whether each worker has it beside the backend that its settings name; else only where they name it."""
+
+
+@dataclass(frozen=True)
 class Exporter:
     """A format of `clotho export` that is written as a whole, to a file or a folder."""
 
@@ -51,6 +63,8 @@ class Plugin:
     """Targets of concrete Tool classes."""
     stores: Mapping[str, str] = field(default_factory=dict)
     """Scheme of a store's location -> target of a function `(location, settings) -> Store`."""
+    sandboxes: Mapping[str, SandboxKind] = field(default_factory=dict)
+    """Kinds of sandbox by the names that `--sandbox` takes."""
     exporters: Mapping[str, Exporter] = field(default_factory=dict)
     """Exporters by the names that `--format` takes."""
     doctor: Mapping[str, str] = field(default_factory=dict)

@@ -78,9 +78,8 @@ class RunSettings(BaseModel):
     )
     sandbox: str | None = Field(
         default=None,
-        pattern=r"^(local|docker|apptainer|ssh|modal|e2b|daytona|[\w.]+:\w+|\{.*\})$",
-        description="Backend of the sandboxes: local, docker, apptainer, ssh, modal, e2b, daytona, module:Class, "
-        "or JSON.",
+        pattern=r"^([a-z][a-z0-9_]*|[\w.]+:\w+|\{.*\})$",
+        description="Backend of the sandboxes: local, docker, ssh or another plugin's, module:Class, or JSON.",
     )
     image: str | None = Field(
         default=None,

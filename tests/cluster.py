@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho import application
-from clotho.config import SandboxSettings, TemporalSettings
+from clotho.config import TemporalSettings, settings_class
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore, filesystem_identity
@@ -92,10 +92,10 @@ class Cluster:
     @property
     def host_variables(self) -> dict[str, str]:
         """Environment variables of every process on the host of this cluster's sandboxes."""
-        places = {"CLOTHO_SANDBOX__DOCKER_HOST": self.docker_host} if self.docker_host else {}
+        places = {"CLOTHO_PLUGINS__CONTAINERS__DOCKER_HOST": self.docker_host} if self.docker_host else {}
         if self.ssh_host is not None:
             hosts = f"[{self.ssh_host.model_dump_json()}]"
-            places |= {"CLOTHO_SANDBOX__BACKEND": "ssh", "CLOTHO_SANDBOX__SSH": hosts}
+            places |= {"CLOTHO_SANDBOX__BACKEND": "ssh", "CLOTHO_PLUGINS__SSH__HOSTS": hosts}
         return places | {
             "CLOTHO_TEMPORAL__NAMESPACE": self.client.namespace,
             "CLOTHO_SANDBOX__ROOT": str(self.folder / "sandboxes"),
@@ -119,10 +119,11 @@ class Cluster:
 
     def sandboxes(self, lease_seconds: float = 600.0) -> SandboxBackend:
         """The sandboxes of this cluster's workers."""
-        settings = SandboxSettings(
-            root=self.sandbox_root, docker_host=self.docker_host, lease_seconds=lease_seconds
+        settings = settings_class()(
+            sandbox={"root": self.sandbox_root, "lease_seconds": lease_seconds},
+            plugins={"containers": {"docker_host": self.docker_host}},
         )
-        return open_backend(settings, settings.folder_of(self.store_identity))
+        return open_backend(settings, settings.sandbox.folder_of(self.store_identity))
 
     def reaper(self, lease_seconds: float = 600.0) -> "ClusterReaper":
         """The reaper that a worker of this cluster runs every minute, for a test to run at once."""

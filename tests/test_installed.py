@@ -46,13 +46,14 @@ class Greeting(Environment):
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of a fresh virtual environment with the wheel in it."""
+    """The `bin` of a fresh virtual environment with the wheel in it, and that of the plugin of the how-to page."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
+    packages = (str(ROOT), str(ROOT / "examples" / "plugin"))
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), *packages], check=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
-    wheel = next(folder.glob("*.whl"))
-    subprocess.run([*pip, "--python", str(folder / "venv/bin/python"), "install", str(wheel)], check=True)
+    wheels = map(str, folder.glob("*.whl"))
+    subprocess.run([*pip, "--python", str(folder / "venv/bin/python"), "install", *wheels], check=True)
     return folder / "venv/bin"
 
 
@@ -94,10 +95,27 @@ async def test_an_environment_runs_to_its_rewards_without_a_checkout(programs: P
         rollouts = [json.loads(line) for line in (here / "first.jsonl").read_text().splitlines()]
         assert len(rollouts) == 4
         assert [rollout["reward"] for rollout in rollouts] == [1.0] * 4
+        await check_the_plugin(programs, here, fresh)
     finally:
         dev.terminate()
         await dev.wait()
     await gone({dev.pid})
+
+
+async def check_the_plugin(programs: Path, here: Path, environment: dict[str, str]) -> None:
+    """What the installed plugin offers is there as Clotho's own is."""
+    listed = await run(programs / "clotho", "--help", folder=here, environment=environment)
+    assert "Show the best rollouts of RUN" in listed.output
+    two = {**environment, "CLOTHO_PLUGINS__REWARDS__SHOWN": "2"}
+    best = await run(programs / "clotho", "best", "first", folder=here, environment=two)
+    assert [line.split()[1] for line in best.output.splitlines()] == ["1", "1"], best.error
+    export = ("export", "first", "--format", "rewards", "--output", "rewards.txt")
+    written = await run(programs / "clotho", *export, folder=here, environment=environment)
+    assert written.status == 0, written.error
+    assert sorted(line.split()[1] for line in (here / "rewards.txt").read_text().splitlines()) == ["1"] * 4
+    mistyped = {**environment, "CLOTHO_PLUGINS__REWARDS__SHOW": "2"}
+    refused = await run(programs / "clotho", "best", "first", folder=here, environment=mistyped)
+    assert refused.status == 1 and "CLOTHO_PLUGINS__REWARDS__SHOWN" in refused.error
 
 
 @pytest.mark.slow

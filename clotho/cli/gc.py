@@ -50,12 +50,12 @@ async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
             for file in files:
                 await asyncio.to_thread(file.unlink, missing_ok=True)
     folder = settings.sandbox.folder_of(journal.store_identity)
-    own = open_backend(settings.sandbox, folder)
+    own = open_backend(settings, folder)
     audit = SandboxAudit(own, journal, client)
     for held in await (audit.orphans() if dry_run else audit.clean()):
         one_line(console, f"sandbox {held.fact}")
         sandboxes += 1
-    for backend in (own, *await asyncio.to_thread(BackendsBeside(settings.sandbox, folder))):
+    for backend in (own, *await asyncio.to_thread(BackendsBeside(settings, folder))):
         for name in await (backend.expired() if dry_run else backend.reap()):
             one_line(console, f"sandbox {name}: expired")
             sandboxes += 1

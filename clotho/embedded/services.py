@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from temporalio.client import Client
 
 from clotho import application
-from clotho.config import DevelopmentServices, SandboxSettings, Settings
+from clotho.config import DevelopmentServices, Settings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import Announce, temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
@@ -157,7 +157,7 @@ async def ephemeral_services(
             starts.append(model.start())
         await asyncio.gather(*starts)
         sandboxes = settings.sandbox.folder_of(journal.store_identity)
-        stack.push_async_callback(destroy_sandboxes, settings.sandbox, sandboxes)
+        stack.push_async_callback(destroy_sandboxes, settings, sandboxes)
         command = _worker_command(folder, temporal.address, debug)
         worker = ChildProcess(command, folder / "worker.log", on_terminal=debug)
         stack.push_async_callback(worker.stop, DRAIN_SECONDS)
@@ -179,7 +179,7 @@ def _worker_command(folder: Path, address: str, debug: bool) -> list[str]:
     return ["env", *without, *variables, *worker, *roles]
 
 
-async def destroy_sandboxes(settings: SandboxSettings, root: Path) -> None:
+async def destroy_sandboxes(settings: Settings, root: Path) -> None:
     """Destroy the sandboxes of a rollout that was cut off, and their folder."""
     backend = open_backend(settings, root)
     for held in await backend.leases():
@@ -212,7 +212,7 @@ async def tell_isolation(settings: Settings, announce: Announce) -> None:
     if settings.sandbox.backend != "local":
         return
     store = settings.store if "://" in settings.store else filesystem_identity(Path(settings.store))
-    backend = own_backend(settings.sandbox, settings.sandbox.folder_of(store))
+    backend = own_backend(settings, settings.sandbox.folder_of(store))
     try:
         report = await backend.probe()
     except (ClothoError, OSError) as error:

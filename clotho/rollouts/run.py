@@ -17,7 +17,7 @@ from clotho.rollouts.outcome import Limits
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.registry import chosen_backend
+from clotho.sandbox.config import chosen_backend
 from clotho.tools.distributions import Distribution
 from clotho.tools.tool import ToolSettings
 

@@ -14,6 +14,7 @@ from pydantic import model_validator
 from clotho.errors import InvalidInput, IsolationUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
+from clotho.sandbox.config import AnyBackendConfig, BackendConfig, LocalConfig
 from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.jobs import MAX_OUTPUT_BYTES as MAX_OUTPUT_BYTES
@@ -23,7 +24,6 @@ from clotho.sandbox.jobs import SessionInfo as SessionInfo
 from clotho.sandbox.places import AGENT_HOME as AGENT_HOME
 from clotho.sandbox.places import WORKSPACE as WORKSPACE
 from clotho.sandbox.places import check_places
-from clotho.sandbox.registry import BackendConfig, LocalConfig
 from clotho.sandbox.states import JobState as JobState
 from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.verification import USUAL, VerifierSetup
@@ -36,7 +36,7 @@ MAX_CHECKPOINT_SECONDS = 60.0
 class SandboxSpec(FrozenModel):
     """A run's requirements of its sandboxes."""
 
-    backend: BackendConfig = LocalConfig()
+    backend: AnyBackendConfig = LocalConfig()
     """The backend that makes them: its name, `module:Class`, or its configuration (`docs/sandboxes.md`)."""
     memory_mb: int = 5120
     """Memory of a sandbox, in MiB."""
@@ -282,6 +282,19 @@ class SandboxBackend(Protocol):
 
     async def probe(self) -> IsolationReport:
         """The isolation and bounds that this backend enforces on this host."""
+
+
+class BesideBackend(SandboxBackend, Protocol):
+    """A backend that workers have beside the one that their settings name."""
+
+    def makes(self, config: BackendConfig) -> bool:
+        """Whether it makes the sandboxes of this configuration on this host."""
+
+    def holds(self, lease: str) -> bool:
+        """Whether there is, or was a moment ago, a sandbox of this lease here."""
+
+    async def close(self) -> None:
+        """Let go of what this process keeps ready for sandboxes to come, and of its connections."""
 
 
 def require_backend(spec: SandboxSpec, backend: SandboxBackend) -> None:

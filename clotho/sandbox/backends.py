@@ -5,27 +5,27 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from clotho.plugins.apptainer.backend import ApptainerBackend
-from clotho.plugins.containers.backend import ContainerBackend
-from clotho.plugins.containers.config import DockerConfig
-from clotho.plugins.containers.relay.backend import RelayedBackend
-from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxInstance, SandboxSpec
+from clotho.sandbox.backend import (
+    BesideBackend,
+    Labels,
+    LeaseRecord,
+    SandboxBackend,
+    SandboxInstance,
+    SandboxSpec,
+)
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.reaper import going_on
-from clotho.sandbox.registry import AnyConfig
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
-Beside = ApptainerBackend | RelayedBackend
 T = TypeVar("T")
 
 
 class Backends:
-    """A lease belongs to whichever of the others holds it, and to `own` otherwise.
+    """A lease belongs to whichever in `beside` holds it, and to `own` otherwise.
 
-    Those in `beside` are asked for runs of their configurations; of those that ask for containers, for such as
-    `containers` can't have on this host.
+    A sandbox is made by the first in `beside` that makes those of its configuration, else by `own`.
 
     Sandboxes begin with a lease of `lease_seconds`, as it is renewed for; None: with that of their spec, in which
     a worker elsewhere has filled in its own.
@@ -34,31 +34,19 @@ class Backends:
     def __init__(
         self,
         own: SandboxBackend,
-        containers: ContainerBackend,
-        beside: Sequence[Beside] = (),
+        beside: Sequence[BesideBackend] = (),
         lease_seconds: float | None = None,
     ) -> None:
         self.own = own
-        self.containers = containers
         self.beside = beside
         self._lease_seconds = lease_seconds
 
     @property
-    def _others(self) -> tuple[ContainerBackend | Beside, ...]:
-        return (self.containers, *self.beside)
-
-    @property
     def _all(self) -> tuple[SandboxBackend, ...]:
-        return (self.own, *self._others)
+        return (self.own, *self.beside)
 
     def _of_lease(self, lease: str) -> SandboxBackend:
-        return next((each for each in self._others if each.holds(lease)), self.own)
-
-    def _maker(self, config: AnyConfig) -> SandboxBackend:
-        beside = next((each for each in self.beside if config.name in each.names), None)
-        if isinstance(config, DockerConfig):
-            return beside if beside is not None and self.containers.is_elsewhere(config) else self.containers
-        return beside or self.own
+        return next((each for each in self.beside if each.holds(lease)), self.own)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,7 +68,8 @@ class Backends:
     ) -> SandboxInstance:
         if self._lease_seconds is not None:
             spec = spec.model_copy(update={"lease_seconds": math.ceil(self._lease_seconds)})
-        return await self._maker(spec.backend).create(lease, spec, labels, restore, private)
+        maker = next((each for each in self.beside if each.makes(spec.backend)), self.own)
+        return await maker.create(lease, spec, labels, restore, private)
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:
         return await self._of_lease(lease).attach(lease, incarnation, labels)
@@ -127,7 +116,6 @@ class Backends:
 
     async def close(self) -> None:
         """Let go of what this process keeps ready for sandboxes to come, and of its connections elsewhere."""
-        await self.containers.close()
         for each in self.beside:
             await each.close()
 

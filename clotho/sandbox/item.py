@@ -6,8 +6,8 @@ from pydantic import Field
 
 from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.config import BackendConfig
 from clotho.sandbox.healthcheck import Healthcheck
-from clotho.sandbox.registry import BackendConfig
 from clotho.templates import Lookup, resolved
 
 

@@ -32,9 +32,10 @@ from clotho.rollouts.rollout import as_bytes
 from clotho.rollouts.run import SETTINGS
 from clotho.runs.request import configured_tools, tool_selection
 from clotho.sandbox.backend import WORKSPACE, SandboxBackend, SandboxInstance, SandboxSpec
+from clotho.sandbox.config import LocalConfig, chosen_backend
 from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.item import ItemSandbox
-from clotho.sandbox.registry import LocalConfig, chosen_backend, open_backend
+from clotho.sandbox.registry import open_backend
 from clotho.sandbox.verification import VerifierSetup
 from clotho.testing.offers import tools_of_servers
 from clotho.testing.script import ScriptedCall, ScriptedTurn
@@ -64,13 +65,13 @@ def sandboxed_context(environment: EnvironmentLike, item: Item | int = 0) -> Ite
     made = environment(environment.config_class()) if isinstance(environment, type) else environment
     root = settings.sandbox.folder_of(f"test-{uuid.uuid4()}")
     with _event_loop() as loop, ThreadPoolExecutor(THREADS, thread_name_prefix="environment") as threads:
-        task = SandboxedTask(made, open_backend(settings.sandbox, root), loop, threads)
+        task = SandboxedTask(made, open_backend(settings, root), loop, threads)
         try:
             task._prepare(item, settings)
             yield task
         finally:
             task._wait(task._servers.close())
-            task._wait(destroy_sandboxes(settings.sandbox, root))
+            task._wait(destroy_sandboxes(settings, root))
 
 
 class SandboxedTask:

@@ -12,7 +12,7 @@ from clotho.plugins.atropos.config import ClothoEnvConfig
 from clotho.rollouts.run import SETTINGS, RunManifest
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.registry import LocalConfig
+from clotho.sandbox.config import LocalConfig
 from docs.generate.fields import code, default, described_fields, kind, section_of, shown, table
 
 INTRODUCTION = """\

@@ -21,8 +21,8 @@ from clotho.plugins.ssh.backend import SshBackend
 from clotho.plugins.ssh.config import SshConfig
 from clotho.plugins.ssh.remote.backend import RemoteBackend
 from clotho.sandbox.backend import SandboxSpec
+from clotho.sandbox.config import CustomConfig
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.registry import CustomConfig
 from examples.how_to.plain_backend import PlainBackend
 from tests.conformance_table import PROPERTY, Conformance
 from tests.containers import engine
@@ -61,7 +61,7 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
 SPECS = {
     "local": SandboxSpec(disk_mb=200, memory_mb=512),
     "bare": SandboxSpec(unsafe_local=True),
-    "plain": SandboxSpec(backend=CustomConfig(name=PlainBackend(Path()).names[0]), unsafe_local=True),
+    "plain": SandboxSpec(backend=CustomConfig(class_name=PlainBackend(Path()).names[0]), unsafe_local=True),
     "podman": SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512),
     "commit": SandboxSpec(
         backend=DockerConfig(image=IMAGE, workdir="/work", checkpoint="commit"), disk_mb=200, memory_mb=512
@@ -105,15 +105,15 @@ LOCAL = ("local", "bare")
 
 
 PATIENT = (
-    "supervised.launch.READY_SECONDS",
-    "supervised.verifying.SEAL_SECONDS",
-    "supervised.archives.ANSWER_SECONDS",
-    "local.cgroups.END_SECONDS",
-    "local.processes.END_SECONDS",
-    "containers.engine.REMOVE_SECONDS",
-    "relay.loop.RENEW_SECONDS",
-    "remote.connection.GREETING_SECONDS",
-    "ssh.host.CONNECT_SECONDS",
+    "clotho.sandbox.supervised.launch.READY_SECONDS",
+    "clotho.sandbox.supervised.verifying.SEAL_SECONDS",
+    "clotho.sandbox.supervised.archives.ANSWER_SECONDS",
+    "clotho.sandbox.local.cgroups.END_SECONDS",
+    "clotho.sandbox.local.processes.END_SECONDS",
+    "clotho.plugins.containers.engine.REMOVE_SECONDS",
+    "clotho.plugins.containers.relay.loop.RENEW_SECONDS",
+    "clotho.plugins.ssh.remote.connection.GREETING_SECONDS",
+    "clotho.plugins.ssh.host.CONNECT_SECONDS",
 )
 """The times that hosts give to what ends or answers at once: tests give it as long as they wait themselves."""
 
@@ -122,7 +122,7 @@ PATIENT = (
 def patient_hosts() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in PATIENT:
-            patch.setattr(f"clotho.sandbox.{name}", PATIENCE_SECONDS)
+            patch.setattr(name, PATIENCE_SECONDS)
         yield
 
 

@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clotho.config import SandboxSettings
+from clotho.config import Settings
 from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.plugins.apptainer.backend import ApptainerBackend
 from clotho.plugins.apptainer.command import Apptainer, bind
 from clotho.plugins.apptainer.config import ApptainerConfig
 from clotho.plugins.apptainer.images import Images
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.registry import LocalConfig, chosen_backend, open_backend
+from clotho.sandbox.config import LocalConfig, chosen_backend
+from clotho.sandbox.registry import open_backend
 from clotho.sandbox.threads import with_image
 from tests.sandbox.apptainer_image import write_image
 from tests.sandbox.copies import Copies
@@ -54,7 +55,7 @@ def images(tmp_path: Path, log: Path) -> Images:
 
 async def test_a_host_without_apptainer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    backend = open_backend(SandboxSettings(), tmp_path / "sandboxes")
+    backend = open_backend(Settings(), tmp_path / "sandboxes")
     spec = SandboxSpec(backend=chosen_backend("apptainer", "python:3.12-slim", LocalConfig()))
     with pytest.raises(InvalidInput, match="need apptainer or singularity on this host, which has neither"):
         await backend.create("run/g0/r0/lease/0", spec)

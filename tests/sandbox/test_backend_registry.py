@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from clotho.config import SandboxSettings
+from clotho.config import SandboxSettings, Settings
 from clotho.errors import InvalidInput
 from clotho.plugins.containers.config import DockerConfig
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec, require_backend
-from clotho.sandbox.registry import AnyConfig, CustomConfig, LocalConfig, chosen_backend, open_backend
+from clotho.sandbox.config import BackendConfig, CustomConfig, LocalConfig, chosen_backend
+from clotho.sandbox.registry import open_backend
 from tests.sandbox.conftest import needs_root
 from tests.support import PATIENCE_SECONDS
 
@@ -22,10 +23,10 @@ PLAIN = "examples.how_to.plain_backend:PlainBackend"
 
 
 async def test_a_class_outside_the_library_is_opened_by_its_name(folder: Path) -> None:
-    backend = open_backend(SandboxSettings(backend=PLAIN), folder / "named")
+    backend = open_backend(Settings(sandbox=SandboxSettings(backend=PLAIN)), folder / "named")
     spec = SandboxSpec.model_validate({"backend": PLAIN, "unsafe_local": True})
-    assert spec.backend == CustomConfig(name=PLAIN)
-    assert backend.names == (PLAIN, "docker", "apptainer", "modal", "e2b", "daytona")
+    assert spec.backend == CustomConfig(class_name=PLAIN)
+    assert backend.names == (PLAIN, "apptainer", "modal", "e2b", "daytona", "docker")
     require_backend(spec, backend)
     await backend.create("named/lease/0", spec)
     assert [held.lease for held in await backend.leases()] == ["named/lease/0"]
@@ -34,9 +35,11 @@ async def test_a_class_outside_the_library_is_opened_by_its_name(folder: Path) -
 
 def test_a_run_that_asks_for_another_backend_is_refused(folder: Path) -> None:
     with pytest.raises(
-        InvalidInput, match=r"sandboxes of local, this host makes those of .*PlainBackend and docker"
+        InvalidInput, match=r"sandboxes of local, this host makes those of .*PlainBackend and apptainer"
     ):
-        require_backend(SandboxSpec(), open_backend(SandboxSettings(backend=PLAIN), folder / "named"))
+        require_backend(
+            SandboxSpec(), open_backend(Settings(sandbox=SandboxSettings(backend=PLAIN)), folder / "named")
+        )
 
 
 def test_a_configuration_is_written_with_its_kind_and_read_from_its_name_too() -> None:
@@ -45,7 +48,7 @@ def test_a_configuration_is_written_with_its_kind_and_read_from_its_name_too() -
     assert SandboxSpec.model_validate({"backend": "local"}).backend == LocalConfig()
 
 
-def chosen(sandbox: str | None, image: str | None) -> AnyConfig:
+def chosen(sandbox: str | None, image: str | None) -> BackendConfig:
     return chosen_backend(sandbox, image, LocalConfig())
 
 
@@ -68,7 +71,11 @@ def test_a_run_chooses_its_backend_by_a_name_an_image_or_a_whole_configuration()
             None,
             "isn't JSON: Expecting property name enclosed in double quotes: line 1 column 19",
         ),
-        ("elsewhere", None, "no sandbox backend 'elsewhere': give local, docker, apptainer, modal, e2b,"),
+        (
+            "elsewhere",
+            None,
+            "no sandbox backend 'elsewhere': give local, apptainer, modal, e2b, daytona, docker,",
+        ),
         ('{"kind": "docker", "image": "x", "gpu": 1}', None, "gpu: Extra inputs"),
         (
             '{"kind": "docker", "image": "x", "workdir": "/", "read_only": true}',
@@ -85,16 +92,16 @@ def test_a_choice_that_makes_no_sandbox_is_refused(sandbox: str | None, image: s
 
 @pytest.mark.parametrize("name", ["elsewhere", "a b:C", "module:Class:More", ""])
 def test_what_names_no_backend_is_refused(name: str, folder: Path) -> None:
-    with pytest.raises(ValidationError):
-        RunSettings(sandbox=name)
+    with pytest.raises((ValidationError, InvalidInput)):
+        chosen_backend(RunSettings(sandbox=name).sandbox, None, LocalConfig())
     with pytest.raises(InvalidInput):
-        open_backend(SandboxSettings(backend=name), folder)
+        open_backend(Settings(sandbox=SandboxSettings(backend=name)), folder)
 
 
 @pytest.mark.parametrize("name", ["no_such_module:Backend", "examples.how_to.plain_backend:Nothing"])
 def test_what_cant_be_imported_is_said(name: str, folder: Path) -> None:
     with pytest.raises(InvalidInput, match="can't be imported"):
-        open_backend(SandboxSettings(backend=name), folder)
+        open_backend(Settings(sandbox=SandboxSettings(backend=name)), folder)
 
 
 @pytest.mark.parametrize("cloud", ["modal", "e2b", "daytona"])
@@ -109,7 +116,7 @@ def test_sandboxes_of_a_cloud_begin_from_an_image(cloud: str) -> None:
 async def test_a_cloud_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "modal", None)
     monkeypatch.delitem(sys.modules, "clotho.plugins.clouds.modal", raising=False)
-    backend = open_backend(SandboxSettings(), tmp_path)
+    backend = open_backend(Settings(), tmp_path)
     spec = SandboxSpec(backend=chosen_backend("modal", "python:3.12-slim", LocalConfig()))
     with pytest.raises(InvalidInput, match=r"clotho-rollouts\[modal\]"):
         await backend.create("run/g0/r0/lease/0", spec)
@@ -121,7 +128,7 @@ async def test_the_first_lease_is_as_long_as_those_that_follow(
     folder: Path, lease: str, worker_elsewhere: bool
 ) -> None:
     """Those of a worker elsewhere are as it says: its settings are on its own machine."""
-    settings = SandboxSettings(lease_seconds=3000)
+    settings = Settings(sandbox=SandboxSettings(lease_seconds=3000))
     backend = open_backend(settings, folder / "leased", worker_elsewhere=worker_elsewhere)
     await backend.create(lease, SandboxSpec(lease_seconds=9000, disk_mb=200))
     (held,) = await backend.leases()

@@ -9,7 +9,7 @@ from docker.errors import APIError
 from clotho.errors import InvalidInput
 from clotho.plugins.containers.backend import ContainerBackend
 from clotho.plugins.containers.engine import engine_failures
-from clotho.sandbox.registry import LocalConfig, chosen_backend
+from clotho.sandbox.config import LocalConfig, chosen_backend
 from tests.machine_image import IMAGE
 from tests.sandbox.test_containers import containers, spec_of
 

@@ -115,7 +115,7 @@ async def test_a_backend_whose_leases_are_not_known_costs_no_other_its_own(
 ) -> None:
     odd = Odd(folder / "odd-beside")
     odd.failing = frozenset({"leases", "reap"})
-    both = Backends(odd, ContainerBackend(folder / "none", "unix:///nonexistent.sock"))
+    both = Backends(odd, [ContainerBackend(folder / "none", "unix:///nonexistent.sock")])
     both.own, both.beside = backend, (odd,)  # type: ignore[assignment]
     odd.holds = lambda lease: False  # type: ignore[attr-defined]
     await SandboxReaper(both, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED).look()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.config import SandboxSettings
+from clotho.config import Settings
 from clotho.errors import InvalidInput, JournalCorrupt, Unavailable
 from clotho.plugins.containers.backend import ContainerBackend
 from clotho.plugins.containers.config import DockerConfig
@@ -115,7 +115,7 @@ async def test_an_engine_named_wrongly_costs_no_sandbox(
     if has_had_some:  # before the settings named this engine
         left = ContainerFolder.of_lease(containers._root, lease)
         left.files.mkdir(parents=True)
-    both = Backends(backend, containers)
+    both = Backends(backend, [containers])
     await SandboxReaper(
         both, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED, lambda: [containers]
     ).look()
@@ -132,7 +132,7 @@ async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(fo
     past = time.time() - GRACE_SECONDS - 1
     for path in (expired.files, *(each / "deadline" for each in expired.control_directories())):
         os.utime(path, (past, past))
-    others = BackendsBeside(SandboxSettings(), host / "served")
+    others = BackendsBeside(Settings(), host / "served")
     await SandboxReaper(served, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED, others).look()
     assert [held.lease for held in await left_behind.leases()] == [LEASES[1]]
     assert str(expired.files) not in Path("/proc/mounts").read_text()
@@ -142,7 +142,7 @@ async def test_sandboxes_of_a_store_without_workers_go_once_they_have_expired(fo
 
 
 def test_the_backends_of_other_stores_are_opened_once(folder: Path) -> None:
-    beside = BackendsBeside(SandboxSettings(), folder / "stores" / "served")
+    beside = BackendsBeside(Settings(), folder / "stores" / "served")
     for name in ("served", "first", "second"):
         (folder / "stores" / name).mkdir(parents=True)
     opened = beside()
@@ -209,7 +209,7 @@ async def test_an_engine_that_is_away_keeps_no_other_backend_from_reaping(
     )
     containers = ContainerBackend(folder / "containers-away", "unix:///nonexistent.sock")
     (folder / "containers-away" / "sandboxes").mkdir(parents=True)
-    await Backends(away, containers, [beside]).reap()
+    await Backends(away, [containers, beside]).reap()
     assert [each.files.exists() for each in left] == [True, False]
     assert await containers.reap() == ()
 
@@ -269,7 +269,7 @@ async def test_leases_are_renewed_while_an_engine_takes_its_time_to_remove_conta
     deadline = SandboxFolder.of_lease(local._root, lease).control() / "deadline"
     served.answers.clear()
     keeper = SandboxReaper(
-        Backends(local, containers), Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED
+        Backends(local, [containers]), Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED
     )
     running = asyncio.create_task(keeper.run())
     try:

@@ -183,10 +183,10 @@ async def test_an_engine_elsewhere_is_reached_through_a_relay_without_being_told
     there = ContainerBackend(tmp_path, engine_elsewhere)
     plain, by_hand = DockerConfig(image="x"), DockerConfig(image="x", relay=True)
     other_kernel = DockerConfig(image="x", runtime="runsc")
-    assert not here.is_elsewhere(plain)
-    assert here.is_elsewhere(by_hand)
-    assert here.is_elsewhere(other_kernel)
-    assert there.is_elsewhere(plain)
+    assert here.makes(plain)
+    assert not here.makes(by_hand)
+    assert not here.makes(other_kernel)
+    assert not there.makes(plain)
 
 
 async def test_gpus_are_refused_where_the_engine_ignores_them(

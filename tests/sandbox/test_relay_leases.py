@@ -205,7 +205,7 @@ async def test_what_is_closed_is_opened_again(
 ) -> None:
     shell = Shell(await backend.create(lease, SPEC))
     stream = stream_of(shell)
-    every = Backends(LocalBackend(tmp_path / "own"), ContainerBackend(tmp_path / "here", engine), [backend])
+    every = Backends(LocalBackend(tmp_path / "own"), [ContainerBackend(tmp_path / "here", engine), backend])
     await every.close()
     assert not stream.is_open
     with pytest.raises(StreamEnded):

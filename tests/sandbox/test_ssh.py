@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from clotho.config import SandboxSettings
+from clotho.config import SandboxSettings, Settings, settings_class
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
 from clotho.plugins.ssh.address import SshHost
 from clotho.plugins.ssh.backend import SshBackend
@@ -253,10 +253,9 @@ async def test_a_host_that_cannot_be_asked_is_passed_over(
 
 
 def test_it_is_opened_by_its_name(sshd: SshServer, folder: Path) -> None:
-    settings = SandboxSettings.model_validate(
-        {"backend": "ssh", "ssh": [sshd.host("alpha").model_dump(mode="json")]}
-    )
+    hosts = [sshd.host("alpha").model_dump(mode="json")]
+    settings = settings_class()(sandbox={"backend": "ssh"}, plugins={"ssh": {"hosts": hosts}})
     assert "ssh" in open_backend(settings, folder / "named").names
     assert SandboxSpec.model_validate({"backend": "ssh"}).backend == SshConfig()
-    with pytest.raises(InvalidInput, match=r"set sandbox\.ssh"):
-        open_backend(SandboxSettings(backend="ssh"), folder / "named")
+    with pytest.raises(InvalidInput, match=r"set plugins\.ssh\.hosts"):
+        open_backend(Settings(sandbox=SandboxSettings(backend="ssh")), folder / "named")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.config import SandboxSettings
+from clotho.config import settings_class
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.plugins.task_folders.command import Images
 from clotho.rollouts.run import RunManifest
@@ -14,7 +14,7 @@ from environments.task_folders import TaskFolders, TaskFoldersConfig
 from tests.cli.command import clotho
 from tests.tasks.making import IMAGE, make_task
 
-SETTINGS = SandboxSettings(docker_host="unix:///nowhere.sock")
+SETTINGS = settings_class()(plugins={"containers": {"docker_host": "unix:///nowhere.sock"}})
 
 
 def manifest(folder: Path, **config: bool) -> RunManifest:

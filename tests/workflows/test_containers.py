@@ -37,7 +37,7 @@ COMMANDS = (
 
 @pytest.fixture
 async def workers(private_cluster: Cluster, engine: str) -> AsyncIterator[Cluster]:
-    await private_cluster.start_worker(CLOTHO_SANDBOX__DOCKER_HOST=engine)
+    await private_cluster.start_worker(CLOTHO_PLUGINS__CONTAINERS__DOCKER_HOST=engine)
     yield private_cluster
 
 
@@ -94,7 +94,9 @@ async def test_a_system_that_was_changed_beyond_its_bound_scores_0(workers: Clus
 async def test_containers_made_ahead_end_with_their_worker(private_cluster: Cluster, engine: str) -> None:
     """The second rollout takes one of them."""
     cluster = private_cluster
-    worker = await cluster.start_worker(CLOTHO_SANDBOX__DOCKER_HOST=engine, CLOTHO_SANDBOX__WARM="1")
+    worker = await cluster.start_worker(
+        CLOTHO_PLUGINS__CONTAINERS__DOCKER_HOST=engine, CLOTHO_PLUGINS__CONTAINERS__WARM="1"
+    )
     ahead = "sandboxes/*/containers/pool/*/*/sandbox.json"
 
     async def made_ahead() -> bool:

@@ -32,7 +32,7 @@ async def test_a_rollout_on_another_host_goes_on_when_its_connection_is_cut(
     host, rollout = sshd.host("alpha"), "away/g000000/r0"
     folder = SandboxSettings(root=Path(host.root)).folder_of(private_cluster.store_identity)
     hosts = json.dumps([host.model_dump(mode="json")])
-    await private_cluster.start_worker(CLOTHO_SANDBOX__BACKEND="ssh", CLOTHO_SANDBOX__SSH=hosts)
+    await private_cluster.start_worker(CLOTHO_SANDBOX__BACKEND="ssh", CLOTHO_PLUGINS__SSH__HOSTS=hosts)
     turns = (run("echo 1 > log"), run(f"echo 2 >> log; {WAITS}; cat log"), say("Done."))
 
     async def waiting() -> list[Path]:

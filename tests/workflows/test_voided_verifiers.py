@@ -42,7 +42,9 @@ async def test_a_program_that_voids_its_verification_scores_0(
     private_cluster: Cluster, tmp_path: Path, host_programs: bool
 ) -> None:
     cluster, docker_host = private_cluster, variable("DOCKER_HOST") or ""
-    await cluster.start_worker(**({} if host_programs else {"CLOTHO_SANDBOX__DOCKER_HOST": docker_host}))
+    await cluster.start_worker(
+        **({} if host_programs else {"CLOTHO_PLUGINS__CONTAINERS__DOCKER_HOST": docker_host})
+    )
     folder = make_task(tmp_path / "task", f'[environment]\ndocker_image = "{IMAGE}"\n')
     (folder / "tests" / "test.sh").write_text(TEST)
     variants = tuple((run(f"echo '{program}' > program"), say("Done.")) for program in PROGRAMS)

@@ -42,7 +42,6 @@ CHECKED = {
     "Temporal": "the server's process, its load and its disk",
     "disks": "a network file system may have gone",
     "isolation": "this machine may be busy",
-    "containers": "the container engine",
     "sandboxes of this host": "Temporal and the store",
     "workers": "the store",
     "open runs": "Temporal",
@@ -96,7 +95,7 @@ class Doctor:
             ),
         )
         identity = journal.store_identity if journal else self.settings.store
-        backend = open_backend(self.settings.sandbox, self.settings.sandbox.folder_of(identity))
+        backend = open_backend(self.settings, self.settings.sandbox.folder_of(identity))
         full = any(disk.is_full for disk in disks)
         audit = None if journal is None else SandboxAudit(backend, journal, client)
         cleaned = (
@@ -104,7 +103,6 @@ class Doctor:
         )
         parts: dict[str, Coroutine[Any, Any, list[Finding]]] = {
             "isolation": isolation(backend.own),
-            "containers": containers(backend.containers),
         }
         if journal is not None and audit is not None:
             parts |= {
@@ -130,7 +128,6 @@ class Doctor:
             "machine": [
                 *found.pop("isolation"),
                 self._bubblewrap(),
-                *found.pop("containers"),
                 *of_plugins.pop("machine", ()),
                 *disks,
                 of_store,
@@ -240,15 +237,6 @@ async def isolation(backend: SandboxBackend) -> list[Finding]:
     user = f"{user}; {'with' if report.landlock else 'without'} Landlock"
     refused = f"; runs with `limits: required` are refused ({', '.join(report.unlimited)})"
     return [Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")]
-
-
-async def containers(backend: SandboxBackend) -> list[Finding]:
-    """The state of the container engine, which only runs with `--sandbox docker` need."""
-    report = await backend.probe()
-    if not report.isolated:
-        reasons = "; ".join(missing.removeprefix("starts at all: ") for missing in report.missing)
-        return [Finding(f"containers: none here ({reasons})")]
-    return [Finding(f"containers: an engine answers; bounds: memory {report.memory}, disk {report.disk}")]
 
 
 async def _workers(journal: Journal) -> list[Finding]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from clotho.config import Settings
 from clotho.errors import InvalidInput
 from clotho.plugins.apptainer.command import NAMES, Apptainer
 from clotho.plugins.apptainer.config import ApptainerConfig
@@ -11,6 +12,7 @@ from clotho.plugins.apptainer.host import ApptainerHost
 from clotho.plugins.apptainer.images import Images
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.config import BackendConfig
 from clotho.sandbox.local.backend import REGISTRY, LocalBackend
 from clotho.sandbox.local.bubblewrap import View
 from clotho.sandbox.local.folders import SandboxFolder
@@ -18,6 +20,10 @@ from clotho.sandbox.local.users import RANGE, UserRegistry
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.threads import with_image, with_sandbox
 from clotho.sandbox.verification import VerifierSetup
+
+
+def open_apptainer(settings: Settings, folder: Path) -> tuple["ApptainerBackend", ...]:
+    return (ApptainerBackend(folder / "apptainer"),)
 
 
 class ApptainerBackend(LocalBackend):
@@ -33,6 +39,9 @@ class ApptainerBackend(LocalBackend):
     @property
     def names(self) -> tuple[str, ...]:
         return ("apptainer",)
+
+    def makes(self, config: BackendConfig) -> bool:
+        return isinstance(config, ApptainerConfig)
 
     def holds(self, lease: str) -> bool:
         """Whether there is, or was a moment ago, a sandbox of this lease here."""

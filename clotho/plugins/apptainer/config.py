@@ -1,11 +1,11 @@
 """The configuration of sandboxes that Apptainer makes."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from clotho.frozen_model import FrozenModel
+from clotho.sandbox.config import BackendConfig
 
 REFUSED = {
     "network": "the only network that Apptainer has without rights is the host's, with all that listens there; "
@@ -17,16 +17,13 @@ REFUSED = {
 """Fields that a user of containers may look for, and what there is in their place."""
 
 
-class ApptainerConfig(FrozenModel):
+class ApptainerConfig(BackendConfig):
     """Sandboxes of an image on the worker's host, made by Apptainer or Singularity."""
 
+    image_fields: ClassVar = ("image",)
     kind: Literal["apptainer"] = "apptainer"
     image: str = Field(min_length=1, max_length=400)
     """A .sif file or a folder by its absolute path, or what `apptainer pull` takes; a bare name is Docker's."""
-
-    @property
-    def name(self) -> str:
-        return self.kind
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.image})"

@@ -1,8 +1,11 @@
 """Accounts at clouds that sandboxes are made in: where credentials are, and what may be asked for."""
 
+from typing import ClassVar
+
 from pydantic import Field, PositiveFloat
 
 from clotho.frozen_model import FrozenModel
+from clotho.plugin_settings import PluginSettings
 
 VARIABLE = r"^[A-Z_][A-Z0-9_]{0,127}$"
 
@@ -44,3 +47,15 @@ class DaytonaAccount(FrozenModel):
     """Sandboxes that each worker process asks for in a second at most."""
     max_disk_mb: int = Field(default=10_240, ge=1024)
     """MiB of disk that the account's plan gives to a sandbox at most."""
+
+
+class CloudSettings(PluginSettings):
+    """The workers' accounts."""
+
+    plugin: ClassVar[str] = "clouds"
+    modal: ModalAccount = ModalAccount()
+    """The account of sandboxes at Modal."""
+    e2b: E2bAccount = E2bAccount()
+    """The account of sandboxes at E2B."""
+    daytona: DaytonaAccount = DaytonaAccount()
+    """The account of sandboxes at Daytona."""

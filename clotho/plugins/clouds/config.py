@@ -2,12 +2,12 @@
 
 import re
 from ipaddress import IPv4Network
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from clotho.frozen_model import FrozenModel
 from clotho.plugins.containers.config import require_apart
+from clotho.sandbox.config import BackendConfig
 from clotho.sandbox.places import AGENT_HOME, PATH, TMP, WORKSPACE
 
 DOMAIN = re.compile(r"(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -25,10 +25,10 @@ def _host(value: str) -> str:
         ) from None
 
 
-class CloudConfig(FrozenModel):
+class CloudConfig(BackendConfig):
     """Settings that all clouds share."""
 
-    kind: str
+    image_fields: ClassVar = ("image", "template")
     image: str | None = Field(default=None, min_length=1, max_length=400)
     """The image that sandboxes begin from, as `docker pull` takes it."""
     workdir: str = WORKSPACE
@@ -42,10 +42,6 @@ class CloudConfig(FrozenModel):
         | Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(min_length=1)]
     ) = "none"
     """Whether commands have the cloud's network: unfiltered, or to a list of domains and IPv4 networks alone."""
-
-    @property
-    def name(self) -> str:
-        return self.kind
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.image})"

@@ -2,10 +2,14 @@
 
 import importlib
 import threading
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+from clotho.config import Settings
 from clotho.errors import InvalidInput
-from clotho.plugins.clouds.accounts import DaytonaAccount, E2bAccount, ModalAccount
+from clotho.plugins.clouds.accounts import CloudSettings, DaytonaAccount, E2bAccount, ModalAccount
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.machine import Machine
 
 Account = ModalAccount | E2bAccount | DaytonaAccount
 CLOUDS = {"modal": "ModalMachines", "e2b": "E2bMachines", "daytona": "DaytonaMachines"}
@@ -41,3 +45,20 @@ class ImportedMachines:
         """Nothing is imported for it."""
         if self._machines is not None:
             await self._machines.close()
+
+
+def open_modal(settings: Settings, folder: Path) -> tuple[RelayedBackend, ...]:
+    return _relayed("modal", settings.of(CloudSettings).modal, folder)
+
+
+def open_e2b(settings: Settings, folder: Path) -> tuple[RelayedBackend, ...]:
+    return _relayed("e2b", settings.of(CloudSettings).e2b, folder)
+
+
+def open_daytona(settings: Settings, folder: Path) -> tuple[RelayedBackend, ...]:
+    return _relayed("daytona", settings.of(CloudSettings).daytona, folder)
+
+
+def _relayed(cloud: str, account: Account, folder: Path) -> tuple[RelayedBackend, ...]:
+    machine = cast(Machine, ImportedMachines(cloud, account))
+    return (RelayedBackend(folder / "relayed" / cloud, machine),)

@@ -27,6 +27,7 @@ from clotho.plugins.containers.pool import WarmPool
 from clotho.plugins.containers.view import ContainerView, bounds_of, instance_of
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.config import BackendConfig
 from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.supervised.control import ControlDirectory
@@ -91,9 +92,11 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         """End the containers that this process has made ahead."""
         await with_host(self._pool.close)
 
-    def is_elsewhere(self, config: DockerConfig) -> bool:
-        """Whether such sandboxes share no files with this host, as they would have to here."""
-        return config.relay or config.runtime is not None or is_elsewhere(self._address)
+    def makes(self, config: BackendConfig) -> bool:
+        """Whether such sandboxes share files with this host, as they have to here."""
+        return isinstance(config, DockerConfig) and not (
+            config.relay or config.runtime is not None or is_elsewhere(self._address)
+        )
 
     def holds(self, lease: str) -> bool:
         """Whether there is, or was a moment ago, a sandbox of this lease here."""

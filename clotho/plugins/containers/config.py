@@ -1,11 +1,11 @@
 """The configuration of sandboxes in containers."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from clotho.frozen_model import FrozenModel
+from clotho.sandbox.config import BackendConfig
 from clotho.sandbox.places import AGENT_HOME, PATH
 
 TMPFS = {
@@ -24,9 +24,10 @@ NO_ALLOW_LIST = (
 )
 
 
-class DockerConfig(FrozenModel):
+class DockerConfig(BackendConfig):
     """Sandboxes in containers of the engine on the worker's host, which DOCKER_HOST names: Docker or podman."""
 
+    image_fields: ClassVar = ("image", "dockerfile")
     kind: Literal["docker"] = "docker"
     image: str | None = Field(default=None, min_length=1, max_length=400)
     """The image that sandboxes begin from, by name or id."""
@@ -67,10 +68,6 @@ class DockerConfig(FrozenModel):
     Of a workspace that is `/` they are the former."""
     system_changes_mb: int = Field(default=8192, ge=0)
     """MiB that commands may change of the image's own system for verifiers to see it: with more, the score is 0."""
-
-    @property
-    def name(self) -> str:
-        return self.kind
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.image or self.dockerfile})"

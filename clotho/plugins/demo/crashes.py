@@ -113,7 +113,7 @@ async def crashing(
         return asyncio.run_coroutine_threadsafe(journal.read(key, TurnEntry), loop).result() is not None
 
     root = settings.sandbox.folder_of(journal.store_identity)
-    sandboxes = HostSandboxes(settings.sandbox, root, run)
+    sandboxes = HostSandboxes(settings, root, run)
     provider = Provider(services.model.url, journalled)
     async with serving(provider) as url:
         crashes = FaultInjector(services, provider, sandboxes, url, say)

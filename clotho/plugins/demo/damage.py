@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 from temporalio.client import Client
 
-from clotho.config import SandboxSettings
+from clotho.config import Settings
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.rollout_keys import reward_key
 from clotho.journal import Journal
@@ -45,7 +45,7 @@ class RunAudit(FrozenModel):
 class HostSandboxes:
     """A run's sandboxes on this host."""
 
-    settings: SandboxSettings
+    settings: Settings
     root: Path
     run: str
 
@@ -68,7 +68,9 @@ class HostSandboxes:
         superseded = partial(is_superseded, journal)
         labels = await namespace_labels(client, journal.store_identity)
         owners = RolloutOwners(client)
-        await SandboxReaper(self.backend, owners, superseded, labels, self.settings.lease_seconds).look()
+        await SandboxReaper(
+            self.backend, owners, superseded, labels, self.settings.sandbox.lease_seconds
+        ).look()
 
     async def orphans(self, client: Client, journal: Journal) -> list[str]:
         """Sandboxes left after passes of the reaper."""

@@ -1,10 +1,12 @@
 """Settings of a machine that sandboxes are made on through ssh."""
 
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field, PositiveInt
 
 from clotho.frozen_model import FrozenModel
+from clotho.plugin_settings import PluginSettings
 
 
 class SshHost(FrozenModel):
@@ -30,3 +32,11 @@ class SshHost(FrozenModel):
     """Folder of sandboxes there, as sandbox.root is here."""
     unsafe: bool = False
     """Run commands there without isolation where that can't be proved: they then own its user's files."""
+
+
+class SshSettings(PluginSettings):
+    """The machines that a worker makes sandboxes on."""
+
+    plugin: ClassVar[str] = "ssh"
+    hosts: tuple[SshHost, ...] = ()
+    """The hosts of sandboxes, each with the fields that the page on sandboxes names."""

@@ -11,15 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from clotho.config import Settings
 from clotho.errors import ClothoError, InvalidInput, SandboxLost, SandboxUnavailable
-from clotho.plugins.ssh.address import SshHost
+from clotho.plugins.ssh.address import SshHost, SshSettings
 from clotho.plugins.ssh.host import PoolHost
 from clotho.plugins.ssh.remote.instance import RemoteInstance
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.config import LocalConfig
 from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
-from clotho.sandbox.registry import LocalConfig
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 T = TypeVar("T")
@@ -27,12 +28,18 @@ T = TypeVar("T")
 log = logging.getLogger("clotho")
 
 
+def open_ssh(settings: Settings, folder: Path) -> tuple["SshBackend", ...]:
+    return (SshBackend(settings.of(SshSettings).hosts, folder.name, settings.sandbox.lease_seconds),)
+
+
 class SshBackend:
     """`folder` names the sandboxes of one store among those of a host, which may be away for `lease_seconds`."""
 
     def __init__(self, hosts: Sequence[SshHost], folder: str, lease_seconds: float) -> None:
         if not hosts or len({host.name for host in hosts}) < len(hosts):
-            raise InvalidInput("sandboxes through ssh need hosts, with names of their own: set sandbox.ssh")
+            raise InvalidInput(
+                "sandboxes through ssh need hosts, with names of their own: set plugins.ssh.hosts"
+            )
         self._hosts = {host.name: PoolHost(host, folder, lease_seconds) for host in hosts}
         self._choosing = asyncio.Lock()
 

@@ -2,17 +2,10 @@
 
 from typing import Literal
 
-from clotho.frozen_model import FrozenModel
+from clotho.sandbox.config import BackendConfig
 
 
-class SshConfig(FrozenModel):
-    """Sandboxes on the hosts of the worker's `sandbox.ssh`: which ones is the worker's affair, not the run's."""
+class SshConfig(BackendConfig):
+    """Sandboxes on hosts that the worker's settings name (`plugins.ssh.hosts`), not the run's."""
 
     kind: Literal["ssh"] = "ssh"
-
-    @property
-    def name(self) -> str:
-        return self.kind
-
-    def __str__(self) -> str:
-        return self.name

@@ -21,7 +21,7 @@ from clotho.cli.show import show
 from clotho.cli.terminal import amount, make_console, one_line, sanitized_text
 from clotho.cli.try_rollout import say_troubles
 from clotho.cli.waiting import until_served
-from clotho.config import SandboxSettings, Settings, load_settings, variable
+from clotho.config import Settings, load_settings, variable
 from clotho.embedded.services import EphemeralServices, ephemeral_services
 from clotho.environment.handles import EnvironmentHandle
 from clotho.environment.instances import EnvironmentProcesses
@@ -30,6 +30,7 @@ from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.containers.engine import Engine
+from clotho.plugins.containers.opening import engine_address
 from clotho.plugins.task_folders.collection import configured_network_notice, read_tasks
 from clotho.plugins.task_folders.sources import ENVIRONMENT, named_environment
 from clotho.rollouts.agent import SPOILERS, Agent, AgentKind
@@ -175,7 +176,7 @@ async def _checked(
     at_once: int,
     folder: Path,
 ) -> list[Checked]:
-    images = Images(settings.sandbox)
+    images = Images(settings)
     manifest = manifests[AgentKind.NOP]
     async with EnvironmentProcesses() as environments, environments.enumeration(manifest) as environment:
         drawn = await environment.next_items(MOST_TASKS)
@@ -251,8 +252,8 @@ async def _alternatives(
 class Images:
     """The images of items' sandboxes, pulled before anything begins: rollouts would wait out an outage."""
 
-    def __init__(self, settings: SandboxSettings) -> None:
-        self._engine = Engine(settings.docker_host or variable("DOCKER_HOST"))
+    def __init__(self, settings: Settings) -> None:
+        self._engine = Engine(engine_address(settings))
         self._faults: dict[str, str | None] = {}
 
     async def fault_of(self, environment: EnvironmentHandle, item: Item) -> str | None:

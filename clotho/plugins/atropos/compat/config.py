@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from clotho.plugins.atropos.compat.tool_budget import BudgetConfig
 from clotho.plugins.atropos.config import ClothoEnvConfig
 from clotho.plugins.containers.config import DockerConfig
-from clotho.sandbox.registry import AnyConfig, LocalConfig
+from clotho.sandbox.config import BackendConfig, LocalConfig
 
 DEFAULT_BUDGET = BudgetConfig()
 
@@ -94,7 +94,7 @@ class HermesAgentEnvConfig(ClothoEnvConfig):
         )
 
     @property
-    def sandbox_backend(self) -> AnyConfig:
+    def sandbox_backend(self) -> BackendConfig:
         """The backend that stands for `terminal_backend`: containers where there is an image for them."""
         if self.terminal_backend == "docker" and self.image is not None:
             return DockerConfig(image=self.image)

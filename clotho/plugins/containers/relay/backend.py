@@ -20,6 +20,7 @@ from clotho.plugins.containers.relay.verifiers import Verifiers
 from clotho.plugins.containers.relay.view import RelayView
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.config import BackendConfig
 from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import WORKSPACE
@@ -113,6 +114,9 @@ class RelayedBackend:
     async def close(self) -> None:
         """Close what this process has open; sandboxes go on."""
         await with_host(self._instances.close)
+
+    def makes(self, config: BackendConfig) -> bool:
+        return config.kind == self._machine.kind
 
     def holds(self, lease: str) -> bool:
         """Whether there is, or was a moment ago, a sandbox of this lease here."""

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from clotho.config import SandboxSettings
+from clotho.config import SandboxSettings, Settings
 from clotho.errors import ClothoError
 from clotho.logs import configure
 from clotho.plugins.ssh.remote.server import serve
@@ -25,12 +25,12 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else is printed between the frames
     configure("text", "sandbox host")
     try:
-        asyncio.run(_serve(SandboxSettings(backend=given.backend), given.folder, stdout))
+        asyncio.run(_serve(Settings(sandbox=SandboxSettings(backend=given.backend)), given.folder, stdout))
     except ClothoError as error:
         sys.exit(str(error))
 
 
-async def _serve(settings: SandboxSettings, folder: Path, stdout: object) -> None:
+async def _serve(settings: Settings, folder: Path, stdout: object) -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -47,7 +47,7 @@ async def _serve(settings: SandboxSettings, folder: Path, stdout: object) -> Non
         reaping.cancel()
 
 
-async def _reap_others(settings: SandboxSettings, folder: Path) -> None:
+async def _reap_others(settings: Settings, folder: Path) -> None:
     """Clear away what has expired of stores that no worker serves any more."""
     with going_on("other stores' sandboxes not reaped"):
         for other in await asyncio.to_thread(BackendsBeside(settings, folder)):
