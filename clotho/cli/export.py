@@ -39,18 +39,9 @@ def format_help() -> str:
     return "; ".join(f"{name}: {summary}" for name, summary in summaries.items()) + "."
 
 
-def checked_format(form: str) -> str:
-    """Raises BadParameter for a format that neither the core nor a plugin writes."""
-    if form not in (known := [*LINES, *exporters()]):
-        raise typer.BadParameter(f"no format {form!r}; known are {', '.join(known)}")
-    return form
-
-
 def command(
     run: Annotated[str, typer.Argument(help="The run's name.")],
-    form: Annotated[
-        str, typer.Option("--format", help=format_help(), callback=checked_format, metavar="NAME")
-    ] = "messages",
+    form: Annotated[str, typer.Option("--format", help=format_help(), metavar="NAME")] = "messages",
     output: Annotated[
         Path | None, typer.Option(help="File or folder to write; standard output if absent.", metavar="FILE")
     ] = None,
@@ -70,6 +61,8 @@ def command(
     happened to it on its way: sandboxes that were lost and restored, interrupted turns, repairs, replacements.
     `artifacts` name the files that it left, and the archive that has them.
     """
+    if form not in (known := [*LINES, *exporters()]):
+        raise InvalidInput(f"no format {form!r}: give {', '.join(known)}")
     settings = load_settings(store)
 
     async def write() -> None:
