@@ -4,7 +4,7 @@ import multiprocessing
 import os
 from pathlib import Path
 
-from clotho.sandbox.local.own_folders import delete_any
+from clotho.sandbox.supervised.files import delete_any
 from tests.sandbox.conftest import needs_root
 
 ORDINARY = 65534

@@ -2,11 +2,9 @@
 
 import os
 import shutil
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from clotho.errors import SandboxUnavailable
 from clotho.sandbox.local.bubblewrap import other_names
 
 
@@ -14,33 +12,6 @@ def link_programs(folder: Path) -> None:
     folder.mkdir()
     for name, program in other_names().items():
         (folder / name).symlink_to(program)
-
-
-def delete_any(folder: Path) -> None:
-    """Delete `folder` by rm: folders can be nested deeper than Python follows, and hold mounts."""
-    remove = ["rm", "-rf", "--one-file-system", str(folder)]
-    result = subprocess.run(remove, capture_output=True, text=True)
-    if result.returncode != 0 and os.geteuid() != 0:
-        # Commands have closed folders, which keeps out everyone but root; find opens each before it goes in.
-        closed = [
-            "find",
-            str(folder),
-            "-xdev",
-            "-type",
-            "d",
-            "!",
-            "-perm",
-            "-700",
-            "-exec",
-            "chmod",
-            "u+rwx",
-            "{}",
-            ";",
-        ]
-        subprocess.run(closed, capture_output=True)
-        result = subprocess.run(remove, capture_output=True, text=True)
-    if result.returncode != 0:
-        raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
 
 
 def delete_own(folder: Path) -> None:
