@@ -9,20 +9,20 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from clotho.atropos.compat.config import HermesAgentEnvConfig
-from clotho.atropos.compat.environment import CompatEnv, SingletonEnvironments
-from clotho.atropos.compat.manual_rollouts import HermesAgentLoop, ToolContext
-from clotho.atropos.compat.tasks import (
+from clotho.environment import AgentResult
+from clotho.plugins.atropos.compat.config import HermesAgentEnvConfig
+from clotho.plugins.atropos.compat.environment import CompatEnv, SingletonEnvironments
+from clotho.plugins.atropos.compat.manual_rollouts import HermesAgentLoop, ToolContext
+from clotho.plugins.atropos.compat.tasks import (
     ToolExecutor,
     cleanup_all_environments,
     cleanup_vm,
     clear_task_env_overrides,
     register_task_env_overrides,
 )
-from clotho.atropos.compat.tool_budget import BudgetConfig
-from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.env import ClothoEnv
-from clotho.environment import AgentResult
+from clotho.plugins.atropos.compat.tool_budget import BudgetConfig
+from clotho.plugins.atropos.config import ClothoEnvConfig
+from clotho.plugins.atropos.env import ClothoEnv
 from clotho.processes.liveness import is_present
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "register_task_env_overrides",
 ]
 
-log = logging.getLogger("clotho.atropos")
+log = logging.getLogger("clotho.plugins.atropos")
 
 _tool_executor = ToolExecutor()
 

@@ -29,6 +29,7 @@ from clotho.config import Settings, cache_folder, forget_variables, load_setting
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.environment.instances import EnvironmentProcesses, Environments, EnvironmentsHere
 from clotho.environment.pool import ProcessBounds, default_processes
+from clotho.environment.processes import end_all_groups
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
 from clotho.host import host_name
@@ -43,9 +44,10 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
 from clotho.monitoring.metrics import Metrics
-from clotho.monitoring.notices import Notifier
 from clotho.monitoring.sandbox_counts import SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
+from clotho.plugins.notices.sending import Notifier
+from clotho.plugins.notices.settings import NotifySettings
 from clotho.processes.ending import exit_status, leave, stop_signal
 from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
@@ -190,7 +192,9 @@ class Composition:
 
     def tools(self, host: Host, host_queue: str, process_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
-        notifications = Notifications(Notifier(self.settings.notify, self.settings.worker.model_keys))
+        notifications = Notifications(
+            Notifier(self.settings.of(NotifySettings), self.settings.worker.model_keys)
+        )
         of_campaigns = (*host.of_campaigns, notifications.run_notice_command, notifications.post_notice)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,
@@ -225,7 +229,7 @@ async def reach(
     interceptors = [tracing.interceptor] if tracing is not None else []
     client = await connect(settings.temporal, runtime, interceptors)
     await ensure_search_attributes(client)
-    return client, await asyncio.to_thread(open_store, settings.store, settings.s3)
+    return client, await asyncio.to_thread(open_store, settings.store, settings)
 
 
 def measured_journal(store: Store, metrics: Metrics) -> Journal:
@@ -262,9 +266,11 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         background: list[asyncio.Task[None]] = []
         on_draining: list[Callable[[], None]] = []
         on_drained: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        slot = ProcessSlot(cache_folder() / "processes" / host)
+        # Numbers are counted by role: processes that restart together then find the queues of their kind again.
+        slots = cache_folder() / "processes" / host
         if "llm" in roles:
-            own_queue = f"{parts.task_queues.model.queue}-{host}-{slot.number}"
+            llm_slot = ProcessSlot(slots / "llm")
+            own_queue = f"{parts.task_queues.model.queue}-{host}-{llm_slot.number}"
             pauses = PauseActivities(journal, client)
             budgets = BudgetWatch(journal, client, own_queue)
             backends = parts.backends()
@@ -276,13 +282,14 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(budgets.run()))
             background.append(tasks.create_task(Liveness(journal, own_queue).run()))
         if "tools" in roles:
+            tools_slot = ProcessSlot(slots / "tools")
             folder = settings.sandbox.folder_of(journal.store_identity)
             backend = open_backend(settings.sandbox, folder)
             on_drained.append(backend.close)
             host_queue = f"{parts.task_queues.sandbox.queue}-{host}"
             sizes = settings.worker
             environments = environments_of(sizes, journal)
-            process_queue = f"{host_queue}-{slot.number}"
+            process_queue = f"{host_queue}-{tools_slot.number}"
             labels = await namespace_labels(client, journal.store_identity)
             sandbox_host = Host(
                 client, journal, backend, environments, host_queue, process_queue, metrics, labels
@@ -307,7 +314,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             workers += parts.workflows(sandbox_host)
         for worker in workers:
             tasks.create_task(worker.run())
-        stopped = stop_signal()
+        stopped = stop_signal(end_all_groups)
         log.info("serving %s", ", ".join(roles))
         await stopped.wait()
         log.info("draining")

@@ -1,16 +1,25 @@
 """Claims of processes on pieces of work that only one process may do at a time.
 
 A verification or an author's tool goes on in the process that began it while that process lives: its task queue is
-in the claim. A process that takes over writes the next claim first; the claim's number is the fence under which it
-works in the sandbox, so that whatever the former process still asks for there has no effect.
+in the claim. A process that takes over writes the next claim first. The number of a verification's claim is the
+fence under which it works in the sandbox, so that whatever the former process still asks for there has no effect.
+
+A tool's call has no fence: it shares the agent's instance with other calls, MCP servers and children, which are
+under none. The process looks at its claim again before it makes a command (`HeldClaim`).
 """
 
+import time
 import uuid
 
+from clotho.environment.handles import infrastructure_wait
 from clotho.errors import ClothoError, TakenOver
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
-from clotho.processes.liveness import is_present
+from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, is_present
+
+STANDS_SECONDS = LIVENESS_SECONDS - 2 * PERIOD_SECONDS
+"""Seconds for which a claim that was looked at stands: a process whose heartbeats come in time isn't taken for gone
+earlier than a period after that."""
 
 
 class WorkClaim(FrozenModel):
@@ -63,3 +72,32 @@ class WorkClaims:
         last = await self._journal.latest_numbered(prefix, WorkClaim)
         assert last is not None, f"no claim under {prefix}"
         return last
+
+
+class HeldClaim:
+    """This process's claim on the work under `prefix`, once it is taken."""
+
+    def __init__(self, claims: WorkClaims, prefix: str) -> None:
+        self._claims = claims
+        self._prefix = prefix
+        self._number: int | None = None
+        self._stood = 0.0
+
+    async def take(self) -> None:
+        """Raises BegunElsewhere, as `WorkClaims.take`."""
+        now = _clock()
+        self._number = await self._claims.take(self._prefix)
+        self._stood = now
+
+    async def require(self) -> None:
+        """Raise TakenOver where this process was frozen or cut off, and another one has taken the work over."""
+        if self._number is None or (now := _clock()) - self._stood < STANDS_SECONDS:
+            return
+        with infrastructure_wait():
+            await self._claims.require(self._prefix, self._number)
+        self._stood = now
+
+
+def _clock() -> float:
+    """Seconds that go on while the process, or its host, is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -21,6 +21,10 @@ from clotho.identifiers.ids import is_rollout, rollout_id
 from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
+from clotho.plugins.mcp.servers import ProbedSandbox
+from clotho.plugins.mcp.settings import wanted_servers
+from clotho.plugins.mcp.tool import McpTool
+from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.campaign import ItemsRequest, Unfinished, UnfinishedRequest
 from clotho.rollouts.group import (
     AttemptEntry,
@@ -48,9 +52,6 @@ from clotho.runs.plans import with_plan
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
 from clotho.temporal.states import ignore_unknown
-from clotho.tools.mcp.servers import ProbedSandbox
-from clotho.tools.mcp.settings import wanted_servers
-from clotho.tools.mcp.tool import McpTool
 from clotho.tools.resolution import resolve
 from clotho.tools.tool import Tool
 
@@ -117,6 +118,9 @@ class Groups:
         item = await read_item(self._journal, request.run, request.item)
         environment = await self._environments.get(manifest)
         opening = await environment.opening(item)
+        if manifest.agent.kind is not AgentKind.NOP and any(tool.sandboxed for tool in tools.tools):
+            # Before the group's first turn: a model would be paid for turns whose commands can't run.
+            await self._sandboxes.require_isolation(manifest.sandbox, opening.sandbox)
         prompt = _prompt(opening, manifest, item)
         for sibling in range(request.size):
             rollout = rollout_id(request.group, sibling)

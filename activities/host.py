@@ -23,9 +23,9 @@ from clotho.environment.tools import EnvironmentTools
 from clotho.identifiers.hashed import job_key
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
+from clotho.plugins.browser.client import BrowserClient
 from clotho.sandbox.backend import Labels, SandboxBackend
 from clotho.temporal.states import RolloutOwners
-from clotho.tools.browser.client import BrowserClient
 
 Activities = tuple[Callable[..., Any], ...]
 

@@ -3,7 +3,7 @@
 from temporalio import activity
 
 from activities.guard import activity_guard
-from clotho.monitoring.notices import Notifier
+from clotho.plugins.notices.sending import Notifier
 from clotho.rollouts.notice import Notice
 
 

@@ -126,7 +126,7 @@ class Verifier:
                 self._sandboxes,
                 request,
                 environment,
-                transcript.prompt.item,
+                transcript.prompt,
                 given_up,
                 claim,
                 lease,
@@ -194,7 +194,7 @@ class Verifier:
                 error=failed,
                 verifier_failed=voided,
                 refused=refused,
-                in_agents_instance=environment.config.keep_services,
+                in_agents_instance=sandboxes.keep_services,
                 code=environment.fingerprint,
             )
 

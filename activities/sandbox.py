@@ -12,7 +12,7 @@ from temporalio import activity
 from activities.guard import activity_guard
 from activities.restore import Restorer
 from clotho import failpoints
-from clotho.errors import LeaseElsewhere, SandboxFenced, SandboxLost, SandboxUnavailable
+from clotho.errors import IsolationUnavailable, LeaseElsewhere, SandboxFenced, SandboxLost, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_order, caller_at
 from clotho.identifiers.rollout_keys import (
@@ -24,6 +24,7 @@ from clotho.identifiers.rollout_keys import (
 )
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
+from clotho.plugins.browser.client import BrowserClient
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import (
@@ -37,13 +38,13 @@ from clotho.rollouts.lease import (
 )
 from clotho.runs.rollouts import is_superseded
 from clotho.runs.sandbox_calls import JournalledCall
-from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance
+from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
 from clotho.sandbox.exhaustion import Evidence
+from clotho.sandbox.isolation import UNISOLATED
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.scratch import scratch
 from clotho.sandbox.verification import VerifierSetup
-from clotho.tools.browser.client import BrowserClient
 from clotho.tools.shell import last_job
 
 log = logging.getLogger("clotho")
@@ -96,6 +97,19 @@ class Sandboxes:
         """Whether the host that serves a queue is alive, by its heartbeat."""
         async with activity_guard(request.rollout):
             return await is_present(self._journal, request.queue)
+
+    async def require_isolation(self, run: SandboxSpec, asked: ItemSandbox) -> None:
+        """Raise IsolationUnavailable where a sandbox would be one of this host's own, and can't be as asked for."""
+        config = asked.backend or run.backend
+        if config.kind != "local" or config.name not in self.backend.names:
+            return
+        try:
+            run.require(await self.backend.probe())
+        except IsolationUnavailable as error:
+            raise IsolationUnavailable(
+                f"{error}: {UNISOLATED}; `clotho doctor` tells more, and --unsafe-local runs commands without "
+                "isolation"
+            ) from error
 
     async def lease(self, request: LeaseRequest) -> Lease:
         key = lease_key(request.rollout, request.number)

@@ -9,17 +9,19 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 from temporalio import activity
 
-from activities.claims import WorkClaims
+from activities.claims import HeldClaim, WorkClaims
 from activities.guard import activity_guard
 from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
+from clotho.errors import PathUnseen
 from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import call_begun_key, call_claims_prefix, call_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.monitoring.metrics import Metrics
+from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.call import CallBegun, CallEntry, CallRequest, CallResult, tool_error
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import Fidelity, LeaseRequest
@@ -32,7 +34,7 @@ from clotho.runs.manifest import read_manifest
 from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools import delegate_task
-from clotho.tools.dispatch import Dispatched, beyond_limit
+from clotho.tools.dispatch import Dispatched, beyond_limit, refused
 from clotho.tools.shell import SLOT, last_job
 from clotho.tools.tool import CallContext
 
@@ -171,6 +173,7 @@ class Tools:
     def _context(
         self, request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress
     ) -> CallContext:
+        held = HeldClaim(self._claims, call_claims_prefix(request.rollout, request.call))
         return CallContext(
             rollout=request.rollout,
             call=("call", request.call),
@@ -181,13 +184,14 @@ class Tools:
             instance=inputs.instance,
             seconds_left=request.seconds_left,
             progress=progress.seen,
-            claim=lambda: self._claim(request),
+            claim=lambda: self._claim(request, held),
+            require_claim=held.require,
             once=journalled_parts(self._journal, request.rollout, request.call),
         )
 
-    async def _claim(self, request: CallRequest) -> bool:
+    async def _claim(self, request: CallRequest, held: HeldClaim) -> bool:
         """Whether this attempt is the first that begins the call; raises BegunElsewhere, as `WorkClaims.take`."""
-        await self._claims.take(call_claims_prefix(request.rollout, request.call))
+        await held.take()
         begun = CallBegun(attempt=uuid.uuid4().hex)
         key = call_begun_key(request.rollout, request.call)
         return await self._journal.write(key, begun) == begun
@@ -199,13 +203,20 @@ class Tools:
         if request.index >= limit:
             return beyond_limit(asked.function.name, limit, inputs.turn.defects.beyond_limit)
         dispatcher = await self._tools.dispatcher(inputs.manifest, inputs.tools.tools)
-        return await dispatcher.run(
-            asked.function.name,
-            asked.function.arguments,
-            [tool.name for tool in inputs.tools.tools],
-            context,
-            turn_chars=await self._shown_before(request, inputs),
-        )
+        try:
+            return await dispatcher.run(
+                asked.function.name,
+                asked.function.arguments,
+                [tool.name for tool in inputs.tools.tools],
+                context,
+                turn_chars=await self._shown_before(request, inputs),
+            )
+        except PathUnseen as unseen:
+            if (
+                inputs.manifest.agent.kind is not AgentKind.MODEL
+            ):  # a solution would earn nothing, and never learn why
+                raise
+            return refused(asked.function.name, unseen)
 
     async def _replay_if_late(self, request: CallRequest, entry: CallEntry) -> Fidelity | None:
         """Replay a call that an attempt in a lost sandbox journalled after this one was restored."""

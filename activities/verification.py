@@ -19,6 +19,7 @@ from clotho.identifiers.rollout_keys import (
 from clotho.journal import Journal
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Lease, LeaseRequest
+from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.verification import EpochEntry, OpenedEntry, RewardRequest
 from clotho.sandbox.backend import WORKSPACE, SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
@@ -41,7 +42,7 @@ class EpochSandboxes:
     sandboxes: Sandboxes
     request: RewardRequest
     environment: EnvironmentHandle
-    item: Item
+    prompt: Prompt
     given_up: Sequence[EpochEntry]
     claim: int
     lease: Lease | None
@@ -52,6 +53,16 @@ class EpochSandboxes:
     def epoch(self) -> int:
         return len(self.given_up)
 
+    @property
+    def item(self) -> Item:
+        return self.prompt.item
+
+    @property
+    def keep_services(self) -> bool:
+        """Whether the agent's processes stay: as the item says, else the run."""
+        said = self.prompt.sandbox.keep_services
+        return self.environment.config.keep_services if said is None else said
+
     async def open(self, only_reads: bool = False) -> SandboxInstance:
         """The instance to verify in, or one to read the agent's files in."""
         with infrastructure_wait():
@@ -61,9 +72,9 @@ class EpochSandboxes:
         rollout, config = self.request.rollout, self.environment.config
         number = (await self.leased()).number
         hidden = await self.environment.hidden_files(self.item)
-        if config.keep_services and hidden:
+        if self.keep_services and hidden:
             raise EnvironmentFailed("keep_services: hidden files would be seen by the agent's processes")
-        if config.keep_services and self.given_up:
+        if self.keep_services and self.given_up:
             raise VerificationUnrepeatable(
                 f"keep_services: the agent's processes are gone, and verification has to begin anew: "
                 f"{self.given_up[-1].reason}"
@@ -83,7 +94,7 @@ class EpochSandboxes:
             only_reads=only_reads,
         )
         instance = await self.sandboxes.open_verifier(
-            rollout, number, self.epoch, hidden, setup, in_place=config.keep_services, beside=beside
+            rollout, number, self.epoch, hidden, setup, in_place=self.keep_services, beside=beside
         )
         await self._raise_fence(instance)
         await failpoints.reach("reward.opened", reward_key(rollout))

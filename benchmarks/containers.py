@@ -14,9 +14,9 @@ import docker
 from benchmarks.commands import run_in_sandbox, sandbox_root
 from benchmarks.table import Row
 from clotho.config import SandboxSettings, variable
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.folders import members
 from clotho.sandbox.backend import SandboxBackend, SandboxSpec
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.folders import members
 from clotho.sandbox.registry import open_backend
 from tests.containers import NoEngine, container_engine
 from tests.machine_image import IMAGE, machine_image

@@ -13,9 +13,6 @@ from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from benchmarks.in_memory import InMemory, InMemoryConfig
 from benchmarks.table import Row
 from benchmarks.trainers_end import TrainersEnd
-from clotho.atropos.group_sender import GroupSender
-from clotho.atropos.scored import branch_groups_of
-from clotho.atropos.trainer_api import TrainerApi
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
 from clotho.identifiers.ids import call_id, rollout_id
@@ -28,6 +25,9 @@ from clotho.models.partial_turn import PartialTurn
 from clotho.models.rendering.resolve import open_renderer
 from clotho.models.sampling import Sampling
 from clotho.models.token_server import TokenChunk
+from clotho.plugins.atropos.group_sender import GroupSender
+from clotho.plugins.atropos.scored import branch_groups_of
+from clotho.plugins.atropos.trainer_api import TrainerApi
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.outcome import Ending, Outcome

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import boto3
 
 from benchmarks.table import Row
-from clotho.config import S3Settings, cache_folder
+from clotho.config import Settings, cache_folder, settings_class
 from clotho.host import program_on_path
 from clotho.journal.open_store import open_store
 from clotho.journal.store import Store
@@ -38,7 +38,7 @@ async def measure() -> list[Row]:
     """Entries of 4 KB. The S3 server is on this machine and takes a part of its processors; no network is timed."""
     with tempfile.TemporaryDirectory(prefix="clotho-bench-") as name:
         folder = Path(name)
-        rows = await _measured("folder", open_store(str(folder / "store"), S3Settings()))
+        rows = await _measured("folder", open_store(str(folder / "store"), Settings()))
         async with _s3(folder / "s3") as s3:
             return rows + await _measured("S3", s3)
 
@@ -93,7 +93,7 @@ async def _s3(folder: Path) -> AsyncIterator[Store]:
         os.environ["AWS_SECRET_ACCESS_KEY"] = server.secret_key
         client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
         await asyncio.to_thread(client.create_bucket, Bucket=BUCKET)
-        settings = S3Settings(endpoint=server.endpoint, region="us-east-1")
+        settings = settings_class()(plugins={"s3": {"endpoint": server.endpoint, "region": "us-east-1"}})
         yield await asyncio.to_thread(open_store, f"s3://{BUCKET}/journal", settings)
 
 

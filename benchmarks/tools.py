@@ -18,22 +18,22 @@ from pydantic import JsonValue
 from activities.restore import journalled_parts
 from benchmarks.commands import sandbox_root
 from benchmarks.table import Row
-from clotho.config import S3Settings, SandboxSettings, variable
+from clotho.config import SandboxSettings, Settings, variable
 from clotho.identifiers.ids import call_id
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
+from clotho.plugins.browser.client import BrowserClient
+from clotho.plugins.browser.launch import lacking
+from clotho.plugins.browser.settings import BrowserSettings
+from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
+from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.tool import tools_of
+from clotho.plugins.web.settings import WebSettings
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.registry import open_backend
-from clotho.tools.browser.client import BrowserClient
-from clotho.tools.browser.launch import lacking
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.dispatch import OWN_SCOPE, Dispatched, Dispatcher
-from clotho.tools.mcp.servers import McpServers, ProbedSandbox
-from clotho.tools.mcp.settings import McpServer
-from clotho.tools.mcp.tool import tools_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolSettings
-from clotho.tools.web.settings import WebSettings
 from environments.mcp_tasks import ACCOUNTS, SERVER
 from environments.web_research import CORPUS
 
@@ -175,7 +175,7 @@ async def _rollout(with_browser: bool) -> AsyncIterator[_Rollout]:
             probed = ProbedSandbox(sandbox, (ROLLOUT, "tools"), "/work")
             tools = await tools_of("ledger", ledger, servers, probed)
             dispatcher = Dispatcher(Registry([*Registry.discover(), *tools]), variable)
-            journal = Journal(open_store(str(root / "store"), S3Settings()))
+            journal = Journal(open_store(str(root / "store"), Settings()))
             rollout = _Rollout(dispatcher, sandbox, settings, journal)
             if with_browser:
                 await rollout.call("browser_navigate", {"url": f"http://{SITE}/"})

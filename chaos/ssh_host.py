@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from clotho.ssh_host import SshHost
+from clotho.plugins.ssh.address import SshHost
 from clotho.testing import kill_processes
 from tests.sandbox.ssh_host import SshServer
 

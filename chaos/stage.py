@@ -23,10 +23,10 @@ from clotho.errors import InvalidInput
 from clotho.identifiers.ids import BEGAN, group_id, group_of, rollout_id
 from clotho.identifiers.rollout_keys import lease_key
 from clotho.journal.folder import FilesystemStore
+from clotho.plugins.containers.config import DockerConfig
 from clotho.processes.child import ChildProcess
 from clotho.run_settings import RunSettings
 from clotho.runs.campaigns import CampaignHandle
-from clotho.sandbox.containers.config import DockerConfig
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.kill_processes import files_of_lease

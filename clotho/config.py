@@ -6,11 +6,12 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -19,14 +20,15 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from clotho.clouds import DaytonaAccount, E2bAccount, ModalAccount
 from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.logs import LogFormat
+from clotho.plugin_settings import Kind, settings_sections
+from clotho.plugins.clouds.accounts import DaytonaAccount, E2bAccount, ModalAccount
+from clotho.plugins.ssh.address import SshHost
 from clotho.run_settings import RunSettings
-from clotho.ssh_host import SshHost
-from clotho.worker_settings import MetricsSettings, NotifySettings, TracingSettings, WorkerSettings
+from clotho.worker_settings import MetricsSettings, TracingSettings, WorkerSettings
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
@@ -104,34 +106,6 @@ class SandboxSettings(FrozenModel):
         return self.root / hashlib.sha256(store.encode()).hexdigest()[:16]
 
 
-class AtroposApiSettings(FrozenModel):
-    """Limits and access of the durable Atropos API."""
-
-    max_body_bytes: PositiveInt = 128 * 2**20
-    """Largest body of a request, as it is sent."""
-    max_unpacked_bytes: PositiveInt = 128 * 2**20
-    """Largest body of a request, decompressed. Reading one takes up to ten times as much memory."""
-    body_seconds: PositiveFloat = 60.0
-    """Seconds that a body may take to arrive."""
-    allowed_hosts: tuple[str, ...] = ()
-    """Names under which requests may ask for it, beside addresses, localhost and this machine's; `*`: any."""
-    allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may send requests."""
-    token_variable: str | None = None
-    """The environment variable with the token that every request must show; None: no token."""
-
-
-class S3Settings(FrozenModel):
-    """Connection to a store in S3. Credentials come from AWS's own variables, files and roles."""
-
-    endpoint: str | None = None
-    """URL of a server that isn't AWS's; None: what AWS's own configuration says."""
-    region: str | None = None
-    """The bucket's region. None: from AWS's own configuration, else us-east-1."""
-    timeout: float = 15.0
-    """Seconds without a byte after which an attempt counts as lost."""
-
-
 class Settings(BaseSettings):
     """One tree for every process; unknown keys are errors.
 
@@ -152,18 +126,22 @@ class Settings(BaseSettings):
     """Failpoints to arm: faults on purpose, for tests."""
     fail_folder: Path = Path(f"{STATE_FOLDER}/fail")
     """Folder through which armed failpoints and the test that armed them talk."""
-    s3: S3Settings = S3Settings()
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
     tracing: TracingSettings = TracingSettings()
-    notify: NotifySettings = NotifySettings()
     sandbox: SandboxSettings = SandboxSettings()
     run: RunSettings = RunSettings()
     """Defaults of runs that are started here; flags override them."""
     dataset: DatasetConfig | None = None
     """The dataset whose rows are the items of such runs, by its fields; or its source alone."""
-    atropos_api: AtroposApiSettings = AtroposApiSettings()
+    plugins: FrozenModel = FrozenModel()
+    """Settings of plugins, by the plugin's name."""
+
+    def of(self, kind: type[Kind]) -> Kind:
+        """A plugin's settings, by their class."""
+        section: Kind | None = getattr(self.plugins, kind.plugin, None)
+        return kind() if section is None else section
 
     @property
     def folder(self) -> Path:
@@ -189,6 +167,13 @@ class Settings(BaseSettings):
         return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
 
 
+@cache
+def settings_class() -> type[Settings]:
+    """Settings with a section for each installed plugin that has some."""
+    sections = settings_sections()
+    return create_model("InstalledSettings", __base__=Settings, plugins=(sections, sections()))
+
+
 def load_settings(store: str | None = None, temporal: str | None = None) -> Settings:
     """The settings of this process, with the store and Temporal's address that its arguments give.
 
@@ -198,7 +183,7 @@ def load_settings(store: str | None = None, temporal: str | None = None) -> Sett
     arguments: dict[str, Any] = {"store": store} if store is not None else {}
     arguments |= {"temporal": {"address": temporal}} if temporal else {}
     try:
-        return _with_services(Settings(**arguments))
+        return _with_services(settings_class()(**arguments))
     except ValidationError as error:
         raise InvalidInput(f"configuration: {field_errors(error, CONFIG_FILE)}") from error
     except yaml.YAMLError as error:
@@ -224,7 +209,7 @@ def _with_services(settings: Settings) -> Settings:
 
 def _refuse_unknown_variables() -> None:
     """One that is mistyped would be ignored."""
-    known = [TOKEN_VARIABLE, *(PREFIX + name.upper() for name in _names(Settings))]
+    known = [TOKEN_VARIABLE, *(PREFIX + name.upper() for name in _names(settings_class()))]
     for variable in sorted(os.environ):
         if variable.upper().startswith(PREFIX) and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), known, cutoff=0.5)

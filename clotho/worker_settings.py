@@ -81,14 +81,3 @@ class TracingSettings(FrozenModel):
 
     endpoint: str | None = None
     """URL for OpenTelemetry traces by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. None: no traces."""
-
-
-class NotifySettings(FrozenModel):
-    """Who is told that a run has paused itself or has ended; secrets are named by environment variable."""
-
-    command: tuple[str, ...] = ()
-    """A program and its arguments, run on the worker's machine with the notice in JSON as its standard input."""
-    webhook_variable: str | None = None
-    """Environment variable with the URL that the notice is sent to, as a POST of JSON."""
-    webhook_token_variable: str | None = None
-    """Environment variable with the token of such requests: `Authorization: Bearer …`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, Reward, ToolContext
-from clotho.tools.browser.settings import BrowserSettings
+from clotho.plugins.browser.settings import BrowserSettings
 
 HOST = "shop.test"
 FOLDER = "/work/.shop"

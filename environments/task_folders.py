@@ -15,11 +15,11 @@ from clotho.environment import (
     ToolContext,
 )
 from clotho.errors import InvalidInput, VerificationFailed, WorkspaceRefused
-from clotho.tasks.artifacts import Artifacts, read_artifacts
-from clotho.tasks.collection import read_tasks
-from clotho.tasks.control import CONTROLS, Control
-from clotho.tasks.folder import Task, read_task
-from clotho.tasks.grading import (
+from clotho.plugins.task_folders.artifacts import Artifacts, read_artifacts
+from clotho.plugins.task_folders.collection import read_tasks
+from clotho.plugins.task_folders.control import CONTROLS, Control
+from clotho.plugins.task_folders.folder import Task, read_task
+from clotho.plugins.task_folders.grading import (
     OF_THE_VERIFIER,
     TESTS,
     Secrets,
@@ -32,7 +32,7 @@ from clotho.tasks.grading import (
     run_tests,
     solution_command,
 )
-from clotho.tasks.sandboxes import (
+from clotho.plugins.task_folders.sandboxes import (
     Choices,
     container_sandbox,
     grading_sandbox,
@@ -145,7 +145,7 @@ class TaskFolders(Environment):
 
     def hidden_files(self, item: Item) -> Mapping[str, bytes]:
         task = self.task(item)
-        if task.file.verifier.separate or self.config.keep_services:
+        if task.file.verifier.separate or self._keeps_services(task):
             return {}
         return {f"{TESTS}/{name}": content for name, content in task.tests.content.items()}
 
@@ -186,6 +186,11 @@ class TaskFolders(Environment):
     def blames_agent(self, item: Item, ctx: ToolContext) -> bool:
         return self.control(item, ctx).blames_agent
 
+    def _keeps_services(self, task: Task) -> bool:
+        """Whether the agent's processes stay for the tests: as the task says, else the run."""
+        said = task.file.metadata.clotho.keep_services
+        return self.config.keep_services if said is None else said
+
     def _variables(self, task: Task) -> tuple[dict[str, str], Secrets]:
         """The verifier's variables, and which of their values no log shows."""
         templates = task.file.verifier.env
@@ -195,7 +200,7 @@ class TaskFolders(Environment):
     def _graded(self, ctx: ToolContext, task: Task, artifacts: Artifacts) -> ToolContext:
         """The sandbox of the tests, made ready for them."""
         if not task.file.verifier.separate:
-            prepare(ctx, task, placed=not self.config.keep_services)
+            prepare(ctx, task, placed=not self._keeps_services(task))
             return ctx
         if not artifacts.whole:
             raise WorkspaceRefused("; ".join(artifacts.faults[:MOST_FAULTS]))

@@ -8,7 +8,7 @@ import unicodedata
 from pathlib import Path
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, Reward, ToolContext
-from clotho.tools.web.settings import WebSettings
+from clotho.plugins.web.settings import WebSettings
 from environments._final_answer import ASKED, final_answer
 
 CORPUS = Path(__file__).with_name("web_research.jsonl")

@@ -20,6 +20,7 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore, filesystem_identity
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
+from clotho.plugins.ssh.address import SshHost
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
@@ -30,7 +31,6 @@ from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import open_backend
-from clotho.ssh_host import SshHost
 from clotho.temporal.connection import connect
 from clotho.temporal.states import RolloutOwners, namespace_labels
 

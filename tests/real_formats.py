@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from clotho.evaluation.figures import figures_of
-from clotho.evaluation.harbor_job import write_harbor_job
-from clotho.evaluation.inspect_log import write_inspect_log
 from clotho.evaluation.results import RunResults, read_results
+from clotho.plugins.formats.harbor_job import write_harbor_job
+from clotho.plugins.formats.inspect_log import write_inspect_log
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster

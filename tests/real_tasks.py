@@ -1,14 +1,15 @@
-"""Verdicts of real task folders beside a plain container's: `python -m tests.real_tasks FOLDER --base IMAGE`.
+"""Verdicts of real task folders beside a plain container's: `python -m tests.real_tasks FOLDER … --base IMAGE`.
 
-Not part of the suite: it needs folders of tasks, and a container engine (DOCKER_HOST). Every task below FOLDER with
-a solution is copied, and its image built from its own Dockerfile with two stand-ins: `--base`, a local image, for
-the one that it names, and nothing for the instructions that download. A plain container of that image then runs the
-solution and the tests as `docker exec` would, without a network, and so does Clotho. The table says which verdicts
-differ.
+Not part of the suite: it needs folders of tasks, and a container engine (DOCKER_HOST). Every task below a FOLDER
+with a solution is copied, and its image built from its own Dockerfile with two stand-ins: `--base`, a local
+image, for the one that it names, and nothing for the instructions that download. A plain container of that image
+then runs the solution and the tests as `docker exec` would, without a network, and so does Clotho. One table says
+which verdicts differ, and another counts those of each FOLDER.
 """
 
 import argparse
 import io
+import os
 import re
 import shutil
 import sys
@@ -24,10 +25,10 @@ import docker
 
 from clotho.config import variable
 from clotho.errors import ClothoError, InvalidInput, VerificationFailed
-from clotho.tasks.folder import Task, read_task
-from clotho.tasks.grading import REWARDS
-from clotho.tasks.rewards import parse_rewards, score_of
-from clotho.tasks.sandboxes import check_sandbox
+from clotho.plugins.task_folders.folder import Task, read_task
+from clotho.plugins.task_folders.grading import REWARDS
+from clotho.plugins.task_folders.rewards import parse_rewards, score_of
+from clotho.plugins.task_folders.sandboxes import check_sandbox
 from clotho.templates import resolved
 from clotho.testing import sandboxed_context
 from environments.task_folders import TaskFolders, TaskFoldersConfig
@@ -52,7 +53,7 @@ class Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     parser.add_argument("--base", required=True, help="a local image in place of those that Dockerfiles name")
     parser.add_argument("--match", default="", help="only tasks whose path has this in it")
     parser.add_argument("--limit", type=int, default=1_000)
@@ -62,26 +63,37 @@ def main() -> int:
         "--leave-out", default=DOWNLOADS, help="instructions of Dockerfiles that are left out"
     )
     given = parser.parse_args()
-    rows: list[Row] = []
+    compared_in: dict[str, list[Row]] = {}
+    say("| task | oracle, plain | oracle | nop, plain | nop | |\n|---|---|---|---|---|---|")
+    for root in given.folders:
+        rows = compared_in[root.resolve().name] = []
+        compare_all(root, rows, given)
+    say("\n| tasks of | compared | as in a plain container | their oracle earns 1 | not comparable |")
+    say("|---|---|---|---|---|")
+    for name, rows in compared_in.items():
+        say(counts_of(name, rows))
+    return int(any(row.plain and not row.alike for rows in compared_in.values() for row in rows))
+
+
+def compare_all(root: Path, rows: list[Row], given: argparse.Namespace) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="real-tasks-") as work,
         ThreadPoolExecutor(given.at_once) as threads,
     ):
-        found = [each for each in folders(given.folder) if given.match in str(each)][: given.limit]
+        found = [each for each in folders(root) if given.match in str(each)][: given.limit]
         copies = [Path(work) / f"{number:03}-{each.name}" for number, each in enumerate(found)]
         for row in threads.map(
             lambda pair: compared(pair[0], pair[1], given), zip(found, copies, strict=True)
         ):
             rows.append(row)
             say(line_of(row))
+
+
+def counts_of(name: str, rows: list[Row]) -> str:
     graded = [row for row in rows if row.plain]
+    solved = sum(row.plain["oracle"] == "1" for row in graded)
     alike = sum(row.alike for row in graded)
-    solved = sum(row.plain.get("oracle") == "1" for row in graded)
-    say(
-        f"\n{alike} of {len(graded)} tasks have a plain container's verdicts; their oracle earns 1 in {solved}"
-    )
-    say(f"{len(rows) - len(graded)} others aren't comparable")
-    return int(alike != len(graded))
+    return f"| {name} | {len(graded)} | {alike} | {solved} | {len(rows) - len(graded)} |"
 
 
 def say(line: str) -> None:
@@ -226,5 +238,5 @@ def line_of(row: Row) -> str:
 
 if __name__ == "__main__":
     assert variable("DOCKER_HOST"), "set DOCKER_HOST"
-    say("| task | oracle, plain | oracle | nop, plain | nop | |\n|---|---|---|---|---|---|")
+    os.environ.update(dict.fromkeys(KEYS, ""))
     sys.exit(main())

@@ -7,9 +7,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from clotho.orders.client import RolloutClient
-from clotho.orders.messages import GroupOrder
-from clotho.trainers.trl import group_names
+from clotho.plugins.orders.client import RolloutClient
+from clotho.plugins.orders.messages import GroupOrder
+from clotho.plugins.trainers.trl import group_names
 from examples.trl_tiny.chain import Chain, Training, chain_in
 from examples.trl_tiny.comparison import play
 from examples.trl_tiny.fates import Fates, fates_of, read_log

@@ -17,7 +17,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clotho.atropos.trainable import check_sampling
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.kv_cache import KeyValueCache
 from clotho.embedded.model.policy import Policy
@@ -43,6 +42,7 @@ from clotho.models.token_exact import RenderingThread, TokenExact
 from clotho.models.token_server import TokenRequest
 from clotho.models.vllm import VLLMCompletions, VLLMGenerate
 from clotho.models.write_ahead import FlushPolicy
+from clotho.plugins.atropos.trainable import check_sampling
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.rollouts.branches import branches_of

@@ -102,7 +102,7 @@ async def test_an_environment_runs_to_its_rewards_without_a_checkout(programs: P
 
 @pytest.mark.slow
 async def test_the_adapter_s_names_are_importable_beside_the_root_module(tmp_path: Path) -> None:
-    code = "from clotho.atropos import HermesAgentBaseEnv; import atropos_adapter as root; " \
+    code = "from clotho.plugins.atropos import HermesAgentBaseEnv; import atropos_adapter as root; " \
         "assert root.HermesAgentBaseEnv is HermesAgentBaseEnv"  # fmt: skip
     answer = await run(sys.executable, "-c", code, folder=tmp_path)
     assert answer.status == 0, answer.error

@@ -14,33 +14,64 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 
 LAYERS = (
-    "application clouds config dataset_config errors escaping failpoints failure_policy frozen_model host"
-    " host_failures identifiers imported logs run_settings ssh_host templates untrusted worker_settings",
+    "application config dataset_config errors escaping failpoints failure_policy frozen_model host host_failures"
+    " identifiers imported logs plugin plugin_settings run_settings templates untrusted worker_settings",
     "listeners",
     "journal",
     "processes",
     "sandbox",
     "temporal",
     "tools",
-    "browser",
     "models",
     "rollouts",
     "datasets",
-    "tasks",
     "environment",
     "runs",
     "monitoring",
     "training",
-    "orders",
     "evaluation",
     "embedded",
-    "atropos",
-    "trainers",
-    "viewer",
     "testing",
     "cli",
 )
-"""Packages of clotho, each of which may import those before it; only the first line's modules know one another."""
+"""Packages of the core, each of which may import those before it; only the first line's know one another."""
+
+PLUGINS = ROOT / "clotho" / "plugins"
+PLUGINS_THAT_USE_OTHERS = {
+    "apptainer": {"containers"},
+    "atropos": {"containers", "task_folders"},
+    "browser": {"services", "web"},
+    "clouds": {"containers"},
+    "services": {"web"},
+    "task_folders": {"containers"},
+    "trainers": {"orders"},
+    "wandb": {"atropos"},
+}
+CORE_THAT_KNOWS_PLUGINS = {
+    "activities/groups.py": {"mcp"},
+    "activities/host.py": {"browser"},
+    "activities/notifications.py": {"notices"},
+    "activities/sandbox.py": {"browser"},
+    "clotho/cli/evaluation.py": {"task_folders"},
+    "clotho/cli/run.py": {"task_folders", "wandb"},
+    "clotho/cli/run_options.py": {"task_folders"},
+    "clotho/cli/tools.py": {"mcp"},
+    "clotho/config.py": {"clouds", "ssh"},
+    "clotho/environment/__init__.py": {"mcp"},
+    "clotho/environment/environment.py": {"browser", "mcp", "services", "web"},
+    "clotho/environment/tools.py": {"mcp"},
+    "clotho/environment/workspace.py": {"services"},
+    "clotho/sandbox/backends.py": {"apptainer", "containers"},
+    "clotho/sandbox/registry.py": {"apptainer", "clouds", "containers", "ssh"},
+    "clotho/testing/kill_processes.py": {"containers"},
+    "clotho/testing/offers.py": {"mcp"},
+    "clotho/testing/task.py": {"mcp"},
+    "clotho/tools/execute_code.py": {"mcp"},
+    "clotho/tools/resolution.py": {"mcp"},
+    "clotho/tools/tool.py": {"browser", "mcp", "services", "web"},
+    "worker.py": {"notices"},
+}
+"""Files of the core that still import plugins: the list may only shrink."""
 
 SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
 SUPERVISOR_LAYERS = (
@@ -103,7 +134,7 @@ def test_dependencies_point_one_way() -> None:
 
 
 def library_imports() -> set[tuple[str, str]]:
-    """Which package or module of clotho imports which other one."""
+    """Which package or module of the core imports which other one."""
     found = set()
     for path in modules("clotho"):
         own = path.relative_to(ROOT / "clotho").parts[0].removesuffix(".py")
@@ -111,7 +142,32 @@ def library_imports() -> set[tuple[str, str]]:
             parts = name.split(".")
             if own != "__init__" and parts[0] == "clotho" and len(parts) > 1 and parts[1] != own:
                 found.add((own, parts[1]))
-    return found
+    return {arrow for arrow in found if "plugins" not in arrow}
+
+
+def plugins_imported(path: Path) -> set[str]:
+    """The plugins of which a file imports modules."""
+    named = {name.split(".")[2] for name in imports(path) if name.startswith("clotho.plugins.")}
+    return {name for name in named if (PLUGINS / name).is_dir()}
+
+
+def test_the_core_imports_no_further_plugin() -> None:
+    core = [path for path in modules("clotho", "workflows", "activities") if PLUGINS not in path.parents]
+    knowing = {
+        str(path.relative_to(ROOT)): found
+        for path in (*core, ROOT / "worker.py")
+        if (found := plugins_imported(path))
+    }
+    assert knowing == CORE_THAT_KNOWS_PLUGINS
+
+
+def test_plugins_import_no_others_but_those_that_they_build_on() -> None:
+    using: dict[str, set[str]] = {}
+    for path in modules("clotho/plugins"):
+        own = path.relative_to(PLUGINS).parts[0]
+        if others := plugins_imported(path) - {own}:
+            using.setdefault(own, set()).update(others)
+    assert using == PLUGINS_THAT_USE_OTHERS
 
 
 def test_packages_import_only_those_below_them() -> None:
@@ -120,7 +176,7 @@ def test_packages_import_only_those_below_them() -> None:
         path.name.removesuffix(".py")
         for path in (ROOT / "clotho").iterdir()
         if (path.name.endswith(".py") or (path / "__init__.py").exists())
-    } - {"__init__"} == set(rank)
+    } - {"__init__", "plugins"} == set(rank)
     upward = {(own, other) for own, other in library_imports() if rank[other] > rank[own]}
     assert upward == set()
 
@@ -134,7 +190,7 @@ def test_only_the_registry_knows_the_local_sandbox_backend() -> None:
         for path in (*modules(*folders), ROOT / "worker.py", ROOT / "atropos_adapter.py")
         if any(name == local or name.startswith(f"{local}.") for name in imports(path))
     }
-    own = ("clotho/sandbox/local/", "clotho/sandbox/apptainer/")
+    own = ("clotho/sandbox/local/", "clotho/plugins/apptainer/")
     outside = {path for path in knowing if not path.startswith(own)}
     assert outside == {"clotho/sandbox/registry.py", "clotho/testing/kill_processes.py"}
 

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.groups import Groups
     from activities.llm import Model
     from activities.pauses import PauseActivities
+    from clotho.errors import IsolationUnavailable
     from clotho.escaping import for_markdown
     from clotho.failure_policy import GroupAction, policy_for
     from clotho.identifiers.ids import group_id
@@ -39,6 +40,8 @@ from workflows.pending_items import PendingItems
 from workflows.rollout_group import RolloutGroup
 from workflows.slots import Slots
 from workflows.steps import clean_up, run_activity, without_deadline
+
+UNISOLATED = IsolationUnavailable.__name__
 
 
 @workflow.defn
@@ -188,6 +191,11 @@ class Campaign(PausedWithRun):
             self.items.waiting.append(item)
             return
         self.progress = self.progress.with_failure(failure_of(group, error))
+        if not self.progress.scored and any(one.kind == UNISOLATED for one in failures):
+            self.slots.fail(
+                error
+            )  # the first groups could have no sandbox: nothing is gained by trying others
+            return
         failures = tuple(one for one in failures if policy_for(one.kind).group is not GroupAction.DROP)
         if cancelled or not failures:
             return

@@ -7,7 +7,7 @@ then acquired on another host. Its sandbox is restored from the last checkpoint 
 that comes back destroys the sandbox that was given up (`clotho/sandbox/reaper.py`).
 
 A worker that died alone loses nothing: the next attempt attaches to the running command. A host behind ssh counts
-as lost after a lease's time out of reach (`clotho/sandbox/ssh/host.py`). A call that ends three sandboxes is the
+as lost after a lease's time out of reach (`clotho/plugins/ssh/host.py`). A call that ends three sandboxes is the
 policy's doing (`policy_killed`) if their own evidence tells that commands did it. Other losses are the host's: the
 call is made in one more sandbox. Where a backend can't tell them apart (`Lease.proven`) they count, and the end is
 marked. A rollout that loses eleven, or three while they are made, fails, or is `policy_killed` if the last one was

@@ -9,7 +9,7 @@ from chaos import sandboxes
 from chaos.faults import WORKER_LIMIT, Fault, kill_supervisor, kill_worker
 from chaos.phases import Hit
 from chaos.stage import Stage
-from clotho.sandbox.containers.folders import ContainerFolder
+from clotho.plugins.containers.folders import ContainerFolder
 
 ENGINE_OUTAGE = 4.0
 """Seconds: longer than a step waits before it asks again."""

@@ -16,10 +16,10 @@ from chaos.tools.delegating import DELEGATION_SCRIPT, SHARED_SCRIPT, DelegationS
 from chaos.tools.scripts import BROWSER_SCRIPT, CODE_SCRIPT, MCP_SCRIPT, ToolScript
 from chaos.waiting import until
 from clotho.identifiers.ids import call_id, child_id
+from clotho.plugins.browser.launch import lacking
 from clotho.testing.kill_processes import processes_of_lease
-from clotho.tools.browser.launch import lacking
 
-BROWSER = "clotho.browser.server"
+BROWSER = "clotho.plugins.browser.process.server"
 BROWSER_START = 10.0
 PHASES = {
     "before-tool": Phase("before the call", ("call.asked[{call}]",)),

@@ -13,8 +13,8 @@ from clotho.environment import (
     ToolContext,
 )
 from clotho.identifiers.ids import call_id
+from clotho.plugins.browser.settings import BrowserSettings
 from clotho.testing.execution_markers import marks_in, with_marks
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegationSettings
 
 MARKS = tuple(call_id(turn, 0) for turn in (1, 2, 3))

@@ -9,138 +9,102 @@ import typer.core
 
 from clotho import application
 from clotho.cli.imported import ImportedCommand
-from clotho.errors import ClothoError
+from clotho.errors import ClothoError, IsolationUnavailable
 from clotho.escaping import for_terminal
 from clotho.host_failures import described, is_host_failure
+from clotho.plugin import UNKNOWN_OPTIONS_PASS, Command, plugins
 
-_EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Options that a command doesn't know go to the application's program as they are."""
-
-COMMANDS = (
-    ImportedCommand(
+UNISOLATED_STATUS = 2
+"""Exit status where no sandbox can be had on the workers' machine: nothing was sampled."""
+OWN = (
+    Command(
         "dev",
         "clotho.cli.dev:command",
         "Run a Temporal server, the embedded model and the workers until Ctrl-C.",
     ),
-    ImportedCommand(
-        "demo",
-        "clotho.cli.demo.command:command",
-        "Start all services, roll out file_tasks with the embedded model, and export the results.",
-    ),
-    ImportedCommand(
+    Command(
         "init",
         "clotho.cli.init.command:command",
         "Write a first environment into FOLDER, with a test and a clotho.yaml.",
     ),
-    ImportedCommand(
+    Command(
         "try",
         "clotho.cli.try_rollout:command",
         "Roll out ENV once and print everything: prompt, turns, tool results and reward.",
     ),
-    ImportedCommand(
-        "run",
-        "clotho.cli.run:command",
-        "Start a run of ENV, or resume the one of that name, and follow it.",
+    Command(
+        "run", "clotho.cli.run:command", "Start a run of ENV, or resume the one of that name, and follow it."
     ),
-    ImportedCommand(
+    Command(
         "eval",
         "clotho.cli.evaluation:app",
         "Roll held-out items of ENV out and tell how good its policy is, and how surely; compare two runs.",
     ),
-    ImportedCommand(
+    Command(
         "status",
         "clotho.cli.status:command",
         "Show the runs in the store, or one run: its progress, scored groups, and open and failed workflows.",
     ),
-    ImportedCommand(
+    Command(
         "show",
         "clotho.cli.show:command",
         "Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running.",
     ),
-    ImportedCommand(
-        "report",
-        "clotho.cli.report:command",
-        "Write a report on a run as one HTML file, which needs nothing else to be read.",
-    ),
-    ImportedCommand(
-        "view",
-        "clotho.cli.view:command",
-        "Show runs, groups and rollouts in a browser, live: `clotho view`, then open the address that it prints.",
-    ),
-    ImportedCommand(
-        "codec",
-        "clotho.cli.codec:command",
-        "Let the Temporal UI show what its payloads refer to: prompts, turns, calls and rewards.",
-    ),
-    ImportedCommand("export", "clotho.cli.export:command", "Write the scored groups of a run as JSON lines."),
-    ImportedCommand(
+    Command("export", "clotho.cli.export:command", "Write the scored groups of a run as JSON lines."),
+    Command(
         "doctor",
         "clotho.cli.doctor.command:command",
         "Examine this machine, its sandboxes, the workers and the open runs.",
     ),
-    ImportedCommand(
+    Command(
         "worker",
         "clotho.cli.programs:worker",
         "Run Temporal workers until SIGTERM; `clotho worker --help` shows their options.",
-        context_settings={**_EXTRA, "help_option_names": []},
+        {**UNKNOWN_OPTIONS_PASS, "help_option_names": []},
     ),
-    ImportedCommand(
-        "serve",
-        "clotho.cli.programs:serve",
-        "Serve groups of ENV to an Atropos trainer; takes Atropos' --env.* and --openai.* options.",
-        context_settings=_EXTRA,
-    ),
-    ImportedCommand(
-        "atropos-api",
-        "clotho.cli.atropos_api:command",
-        "Serve the endpoints of Atropos' run-api; groups, registrations and steps outlive this process.",
-    ),
-    ImportedCommand(
-        "serve-rollouts",
-        "clotho.cli.serve_rollouts:command",
-        "Serve groups over HTTP to trainers that order them by name; what they ordered outlives this process.",
-    ),
-    ImportedCommand(
+    Command(
         "pause",
         "clotho.cli.operate:pause",
         "Pause a run, group or rollout before its next turns, and wait until all of it has stopped.",
     ),
-    ImportedCommand(
+    Command(
         "resume",
         "clotho.cli.operate:resume",
         "Resume a paused run, group or rollout. Unscored groups of a run that has ended are started again.",
     ),
-    ImportedCommand(
+    Command(
         "cancel",
         "clotho.cli.operate:cancel",
         "End a run, group or rollout and its sandboxes, without a reward. What was scored stays.",
     ),
-    ImportedCommand(
+    Command(
         "retry",
         "clotho.cli.operate:retry",
         "Start a failed or cancelled run, group or rollout again. What was scored stays.",
     ),
-    ImportedCommand(
+    Command(
         "delete",
         "clotho.cli.delete:command",
         "Delete a run that has ended: journal, results and workflow histories. What was exported stays.",
     ),
-    ImportedCommand(
-        "gc", "clotho.cli.gc:command", "Remove leftovers; runs with open workflows are left alone."
-    ),
-    ImportedCommand(
+    Command("gc", "clotho.cli.gc:command", "Remove leftovers; runs with open workflows are left alone."),
+    Command(
         "tools",
         "clotho.cli.tools:command",
         "List the tools that runs can offer, their toolsets, and what is missing for the others.",
     ),
-    ImportedCommand("tasks", "clotho.cli.tasks:app", "Check task folders."),
 )
+
+
+def offered_commands() -> tuple[Command, ...]:
+    """The core's commands, and every plugin's."""
+    return (*OWN, *(command for plugin in plugins().values() for command in plugin.commands))
 
 
 class Commands(typer.core.TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {str(each.name): each for each in COMMANDS}
+        self.commands = {each.name: ImportedCommand(each) for each in offered_commands()}
 
 
 app = typer.Typer(
@@ -180,6 +144,8 @@ def run_command() -> int:
         app()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
+    except IsolationUnavailable as error:
+        return complain(str(error), UNISOLATED_STATUS)
     except ClothoError as error:
         return complain(str(error))
     except OSError as error:
@@ -195,6 +161,6 @@ def run_command() -> int:
     return 0
 
 
-def complain(message: str) -> int:
+def complain(message: str, status: int = 1) -> int:
     typer.echo(f"clotho: {for_terminal(message)}", err=True)
-    return 1
+    return status

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.terminal import amount
 from clotho.config import load_settings
 from clotho.identifiers.ids import checked_run_name
 from clotho.runs.deletion import delete_run
@@ -28,4 +29,4 @@ def command(
         journal = await existing_journal(settings)
         return await delete_run(journal, await connect(settings.temporal), run)
 
-    typer.echo(f"run {run} is deleted: {asyncio.run(work())} entries")
+    typer.echo(f"run {run} is deleted: {amount(asyncio.run(work()), 'entry', 'entries')}")

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from temporalio.client import WorkflowFailureError
 
-from clotho.cli.follow import failure_text
+from clotho.cli.follow import run_failure
 from clotho.cli.run_facts import settings_text
 from clotho.cli.served_model import only_model
-from clotho.cli.terminal import one_line
-from clotho.cli.try_rollout import NO_REPAIRS, RolloutFailed, first_items, say_troubles
+from clotho.cli.terminal import amount, one_line
+from clotho.cli.try_rollout import NO_REPAIRS, first_items, say_troubles
 from clotho.cli.waiting import until_served
 from clotho.config import Settings
 from clotho.embedded.services import EphemeralServices, ephemeral_services
@@ -46,7 +46,7 @@ class DryRun:
     order: RunRequest
 
     async def show(self) -> None:
-        """Print what would run, and what it is likely to take. Raises RolloutFailed if no rollout ends."""
+        """Print what would run, and what it is likely to take. Raises RunFailed if no rollout ends."""
         order, manifest = self.order, self.order.manifest
         summaries = await self._scored()
         items = (order.items or await self._items())[: order.groups]
@@ -54,18 +54,18 @@ class DryRun:
         left = max(0, whole - len(summaries))
         one_line(
             self.console,
-            f"run {manifest.run}: {len(items)} items × {manifest.group_size} = {whole} rollouts, "
-            f"{left} of which are left to do",
+            f"run {manifest.run}: {amount(len(items), 'item')} × {manifest.group_size} = "
+            f"{amount(whole, 'rollout')}, {left} of which are left to do",
         )
         if len(items) < order.groups:
             one_line(self.console, f"there are only {len(items)} items, not {order.groups}")
         one_line(self.console, settings_text(manifest))
         if not left:
             return
-        source = f"{len(summaries)} rollouts that the run has"
+        source = f"{amount(len(summaries), 'rollout')} that the run has"
         if not summaries:
             summaries = await self._tried(items[:TRIED])
-            source = f"{len(summaries)} rollouts of its first items, made now and not kept"
+            source = f"{amount(len(summaries), 'rollout')} of its first items, made now and not kept"
         at_once = min(left, order.max_open_groups * manifest.group_size)
         price = await self._price()
         self.console.print(estimate_table(summaries, left, at_once, source, price))
@@ -78,7 +78,7 @@ class DryRun:
         """The run's scored rollouts. Raises InvalidInput for a run that has begun with other settings."""
         manifest = self.order.manifest
         try:
-            store = await asyncio.to_thread(open_existing, self.settings.store, self.settings.s3)
+            store = await asyncio.to_thread(open_existing, self.settings.store, self.settings)
         except InvalidInput:  # no run has begun there
             return []
         journal = Journal(store)
@@ -131,7 +131,7 @@ class DryRun:
         keys = [end_key(rollout_id(group_id(RUN, item), 0)) for item in range(order.groups)]
         ends = [end.summary for end in await services.journal.read_many(keys, EndEntry) if end is not None]
         if failed is not None and not ends:
-            raise RolloutFailed(failure_text(RUN, failed))
+            raise run_failure(RUN, failed)
         return ends
 
 
@@ -146,7 +146,7 @@ def estimate_table(
         "sampled tokens": [float(each.sampled_tokens + each.delegated_tokens) for each in summaries],
         "seconds of model and tools": [each.active_seconds for each in summaries],
     }
-    table = Table("", "least", "mean", "most", f"{left} rollouts", title=f"estimated from {source}")
+    table = Table("", "least", "mean", "most", amount(left, "rollout"), title=f"estimated from {source}")
     for name, values in figures.items():
         mean = sum(values) / len(values)
         shown = (min(values), mean, max(values), mean * left)

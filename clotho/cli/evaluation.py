@@ -23,9 +23,9 @@ from clotho.evaluation.own_metrics import own_metrics
 from clotho.evaluation.results import read_results
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import checked_run_name
+from clotho.plugins.task_folders.sources import named_environment
 from clotho.runs.export import placed
 from clotho.runs.request import RunRequest
-from clotho.tasks.sources import named_environment
 
 ENVIRONMENT = "ENV"
 """The name of the command that is meant where the first word names no other."""

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedError
-from temporalio.exceptions import CancelledError
+from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError
 
 from clotho.cli.progress import Display, Lines, TimeLeft, View, live_table
 from clotho.cli.terminal import one_line
 from clotho.cli.waiting import stall_reason
-from clotho.errors import ClothoError, Unavailable
+from clotho.errors import ClothoError, IsolationUnavailable, Unavailable
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Ending
@@ -78,7 +78,7 @@ async def follow(
     try:
         return await result
     except WorkflowFailureError as error:
-        raise RunFailed(failure_text(run, error)) from error
+        raise run_failure(run, error) from error
 
 
 @contextmanager
@@ -184,10 +184,22 @@ def ending_text(ending: Ending) -> str:
     return f"{ending.outcome}({ending.limit})" if ending.limit else str(ending.outcome)
 
 
+def run_failure(run: str, error: WorkflowFailureError) -> ClothoError:
+    """IsolationUnavailable where no sandbox could be had, else RunFailed."""
+    cause = first_cause(error)
+    if isinstance(cause, ApplicationError) and cause.type == IsolationUnavailable.__name__:
+        return IsolationUnavailable(cause.message)
+    return RunFailed(failure_text(run, error))
+
+
 def failure_text(run: str, error: WorkflowFailureError) -> str:
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
+    cause = first_cause(error)
     if isinstance(cause, CancelledError):
         return f"run {run} was cancelled; start it again to go on"
     return f"run {run} failed: {cause}"
+
+
+def first_cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

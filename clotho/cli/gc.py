@@ -8,7 +8,7 @@ from rich.console import Console
 
 from clotho.cli.doctor.sandbox_audit import SandboxAudit
 from clotho.cli.options import Address, Store, existing_journal
-from clotho.cli.terminal import make_console, one_line
+from clotho.cli.terminal import amount, make_console, one_line
 from clotho.config import Settings, load_settings
 from clotho.journal.folder import unfinished_writes
 from clotho.runs.leftovers import find_leftovers
@@ -38,13 +38,13 @@ async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
     client = await connect(settings.temporal)
     entries = sandboxes = 0
     for leftover in await find_leftovers(journal, client):
-        one_line(console, f"{leftover.what}: {len(leftover.keys)} entries")
+        one_line(console, f"{leftover.what}: {amount(len(leftover.keys), 'entry', 'entries')}")
         entries += len(leftover.keys)
         if not dry_run:
             await journal.delete(leftover.keys)
     files = await asyncio.to_thread(unfinished_writes, settings.store)
     if files:
-        one_line(console, f"unfinished writes of killed processes: {len(files)} entries")
+        one_line(console, f"unfinished writes of killed processes: {amount(len(files), 'entry', 'entries')}")
         entries += len(files)
         if not dry_run:
             for file in files:
@@ -60,4 +60,6 @@ async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
             one_line(console, f"sandbox {name}: expired")
             sandboxes += 1
     done = "would be removed" if dry_run else "removed"
-    one_line(console, f"{done}: {entries} entries, {sandboxes} sandboxes")
+    one_line(
+        console, f"{done}: {amount(entries, 'entry', 'entries')}, {amount(sandboxes, 'sandbox', 'sandboxes')}"
+    )

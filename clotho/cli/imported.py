@@ -1,6 +1,5 @@
 """Commands whose modules are imported when they run, so that what only prints does so at once."""
 
-import importlib
 import sys
 from functools import cache
 from typing import Any
@@ -9,22 +8,20 @@ import typer
 import typer.core
 import typer.main
 
+from clotho.plugin import Command, load
+
 
 class ImportedCommand(typer.core.TyperCommand):
-    """The command at `place`, a function or a Typer application named as module:name."""
-
-    def __init__(self, name: str, place: str, summary: str, **settings: Any) -> None:
-        super().__init__(name, short_help=summary)
-        self._place = place
-        self._settings = settings
+    def __init__(self, declared: Command) -> None:
+        super().__init__(declared.name, short_help=declared.summary)
+        self._declared = declared
 
     def imported(self) -> typer.core.TyperCommand | typer.core.TyperGroup:
-        module, _, name = self._place.partition(":")
-        found = getattr(importlib.import_module(module), name)
+        found = load(self._declared.target)
         if isinstance(found, typer.Typer):
             return typer.main.get_group(found)
         alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        alone.command(self.name, **self._settings)(found)
+        alone.command(self.name, context_settings=dict(self._declared.settings))(found)
         command = typer.main.get_command(alone)
         assert isinstance(command, typer.core.TyperCommand)
         return command

@@ -67,9 +67,9 @@ def address_with(token: Token | None, url: str) -> str:
 
 
 async def open_journal(settings: Settings) -> Journal:
-    return Journal(await asyncio.to_thread(open_store, settings.store, settings.s3))
+    return Journal(await asyncio.to_thread(open_store, settings.store, settings))
 
 
 async def existing_journal(settings: Settings) -> Journal:
     """The journal for commands that only read: a mistyped folder isn't created."""
-    return Journal(await asyncio.to_thread(open_existing, settings.store, settings.s3))
+    return Journal(await asyncio.to_thread(open_existing, settings.store, settings))

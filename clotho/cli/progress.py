@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console, Group
 from rich.table import Table
 
-from clotho.cli.terminal import one_line, sanitized_text
+from clotho.cli.terminal import amount, one_line, sanitized_text
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.rollout import Work
 from clotho.runs.counts import RunCounts
@@ -107,9 +107,9 @@ def progress_line(view: View) -> str:
     assert progress is not None
     return (
         f"{progress.scored + progress.skipped}/{progress.groups} groups scored, {progress.running} "
-        f"{state(progress)}, {progress.failed} failed; {rollouts_text(view)} rollouts, {totals.turns} turns, "
-        f"{totals.tool_calls} tool calls, {totals.sampled_tokens:,} tokens, "
-        f"mean reward {mean_reward(totals)}"
+        f"{state(progress)}, {progress.failed} failed; {rollouts_text(view)} rollouts, "
+        f"{amount(totals.turns, 'turn')}, {amount(totals.tool_calls, 'tool call')}, "
+        f"{amount(totals.sampled_tokens, 'token')}, mean reward {mean_reward(totals)}"
     )
 
 

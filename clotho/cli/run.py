@@ -9,7 +9,6 @@ from rich.console import Console
 from temporalio.client import Client
 
 from clotho.cli import run_options as option
-from clotho.cli import wandb_log
 from clotho.cli.dry_run import DryRun
 from clotho.cli.follow import RunFailed, follow
 from clotho.cli.interruption import Interrupted, Interruption
@@ -22,13 +21,14 @@ from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
+from clotho.plugins.task_folders.collection import configured_network_notice
+from clotho.plugins.wandb import run_log as wandb_log
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.manifest import has_begun
 from clotho.runs.operations import Operations
 from clotho.runs.request import RunRequest
 from clotho.runs.targets import Target
-from clotho.tasks.collection import configured_network_notice
 from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
 from clotho.temporal.states import is_running

@@ -19,11 +19,11 @@ from clotho.identifiers.ids import checked_run_name
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint, parsed_servers
 from clotho.models.rendering.rendering import Rendering
+from clotho.plugins.task_folders.sources import named_environment
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
 from clotho.runs.request import run_manifest, with_checked_tools
-from clotho.tasks.sources import named_environment
 
 MODEL, SAMPLING, LIMITS, BUDGETS = "Model", "Sampling", "Rewards and tool results", "Budgets"
 SANDBOX, SWITCHES = "Sandbox", "Sandbox switches"

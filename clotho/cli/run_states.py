@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from rich.table import Table
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from clotho.cli.follow import current_progress
@@ -20,7 +21,7 @@ from clotho.runs.groups import is_large, scored_keys, target_groups
 from clotho.runs.manifest import list_runs, read_manifest
 from clotho.runs.pauses import paused_because
 from clotho.temporal.search_attributes import work_of
-from clotho.temporal.states import describe
+from clotho.temporal.states import describe, verifying_seconds
 
 SERVER_SECONDS = 5.0
 NOT_KNOWN = "-"
@@ -125,3 +126,9 @@ async def _polled(client: Client, queues: Sequence[str]) -> list[str]:
     kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     polled = await asyncio.gather(*(is_polled(client, queue, kind) for queue in queues))
     return [queue for queue, here in zip(queues, polled, strict=True) if here]
+
+
+def verifying_text(execution: WorkflowExecutionDescription) -> str | None:
+    """How long the verifier of a rollout has been at work; None where no verification is under way."""
+    seconds = verifying_seconds(execution, datetime.now(UTC))
+    return None if seconds is None else f"verifying for {seconds:.0f} s"

@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from temporalio.service import RPCError
 
 from clotho.cli.follow import ending_text
-from clotho.cli.options import Store, existing_journal
+from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.run_states import verifying_text
 from clotho.cli.show_group import repair_text, show_group
 from clotho.cli.show_tool import call_text, result_text
-from clotho.cli.terminal import make_console, sanitized_text
-from clotho.config import load_settings
+from clotho.cli.terminal import amount, make_console, sanitized_text
+from clotho.config import TemporalSettings, load_settings
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import call_id, group_of, run_of
 from clotho.identifiers.rollout_keys import call_key, lease_key, prompt_key, reward_key, turn_key
@@ -33,8 +35,12 @@ from clotho.runs.disturbances import repairs_of
 from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import read_end, sandbox_losses
 from clotho.runs.targets import Target
+from clotho.temporal.connection import connect
+from clotho.temporal.states import describe
 
 SHOWN_ARTIFACTS = 50
+TEMPORAL_SECONDS = 3.0
+"""Seconds for which Temporal is asked what a rollout is doing: the rest is in the store."""
 
 
 def command(
@@ -46,14 +52,18 @@ def command(
         ),
     ],
     store: Store = None,
+    temporal: Address = None,
 ) -> None:
-    """Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running."""
-    settings, target = load_settings(store), Target.named(rollout)
+    """Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running.
+
+    All of it is in the store. Temporal, if it answers, is asked whether a rollout is being verified.
+    """
+    settings, target = load_settings(store, temporal), Target.named(rollout)
 
     async def show_stored() -> None:
         console, journal = make_console(), await existing_journal(settings)
         if target.rollout is not None:
-            await show(console, journal, target.rollout)
+            await show(console, journal, target.rollout, settings.temporal)
         elif target.group is not None:
             await show_group(console, journal, target.group)
         else:
@@ -62,7 +72,10 @@ def command(
     asyncio.run(show_stored())
 
 
-async def show(console: Console, journal: Journal, rollout: str) -> None:
+async def show(
+    console: Console, journal: Journal, rollout: str, temporal: TemporalSettings | None = None
+) -> None:
+    """Print a rollout; what an open one is doing is asked of `temporal`, if given."""
     if await journal.read(prompt_key(rollout), Prompt) is None:
         raise InvalidInput(
             f"there is no rollout {rollout!r} in {journal.store_identity}: give RUN/GROUP/rN, "
@@ -71,7 +84,21 @@ async def show(console: Console, journal: Journal, rollout: str) -> None:
     repairs = repairs_of(rollout, await group_repairs(journal, group_of(rollout)))
     await StepPrinter(console, journal, rollout, repairs).print_new()
     await show_end(console, journal, rollout)
+    if temporal is not None and await read_end(journal, rollout) is None:
+        text = await text_of_verification(temporal, rollout)
+        if text is not None:
+            console.print(text, style="yellow")
     await show_disturbances(console, journal, rollout)
+
+
+async def text_of_verification(temporal: TemporalSettings, rollout: str) -> str | None:
+    """How long a rollout's verifier has been at work; None where it isn't, or Temporal doesn't tell."""
+    try:
+        async with asyncio.timeout(TEMPORAL_SECONDS):
+            described = await describe(await connect(temporal), rollout)
+    except (TimeoutError, InvalidInput, RPCError):
+        return None
+    return None if described is None else verifying_text(described)
 
 
 class StepPrinter:
@@ -157,9 +184,10 @@ def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
         console.print(sanitized_text(turn.context_overflow or ""))
         return
     at = datetime.fromtimestamp(sampled.started).strftime("%H:%M:%S")
+    tokens = amount(sampled.usage.completion_tokens, "token")
     heading(
         console,
-        f"assistant, turn {number} · {at} · {sampled.seconds:.2f} s · {sampled.usage.completion_tokens} tokens "
+        f"assistant, turn {number} · {at} · {sampled.seconds:.2f} s · {tokens} "
         f"after {sampled.usage.prompt_tokens} · {sampled.finish_reason}{resumed_text(sampled)}",
     )
     if sampled.message.reasoning_content:
@@ -202,9 +230,10 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
     summary = end.summary
     defective = f", {summary.defective_calls} not as written" if summary.defective_calls else ""
     console.print(
-        f"{ending_text(summary.ending)}: {summary.turns} turns, {summary.tool_calls} tool calls "
-        f"({summary.tool_errors} errors{defective}), "
-        f"{summary.sampled_tokens} tokens, {summary.active_seconds:.1f} s active"
+        f"{ending_text(summary.ending)}: {amount(summary.turns, 'turn')}, "
+        f"{amount(summary.tool_calls, 'tool call')} "
+        f"({amount(summary.tool_errors, 'error')}{defective}), "
+        f"{amount(summary.sampled_tokens, 'token')}, {summary.active_seconds:.1f} s active"
     )
     if (price := (await read_budget(journal, run_of(rollout)) or BudgetEntry()).price) is not None:
         spent = await rollout_spending(journal, rollout, summary.turns)
@@ -217,7 +246,7 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
 
 
 def show_artifacts(console: Console, archive: ArtifactArchive) -> None:
-    heading(console, f"artifacts · {len(archive.files)} files · archive {archive.sha256}")
+    heading(console, f"artifacts · {amount(len(archive.files), 'file')} · archive {archive.sha256}")
     for file in archive.files[:SHOWN_ARTIFACTS]:
         console.print(sanitized_text(f"{file.name}  {file.size} bytes  sha256 {file.sha256[:12]}"))
     if (more := len(archive.files) - SHOWN_ARTIFACTS) > 0:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clotho.cli.follow import counted, ending_text
-from clotho.cli.terminal import sanitized_text
+from clotho.cli.terminal import amount, sanitized_text
 from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import attempt_prefix, scored_key, tools_key
 from clotho.identifiers.rollout_keys import prompt_key
@@ -46,7 +46,7 @@ async def show_group(console: Console, journal: Journal, group: str) -> None:
 
 def repair_text(repair: RepairEntry) -> str:
     how = "went on" if repair.continued_as == repair.failure.workflow else "was replaced"
-    return f"{repair.failure.workflow} {how} after {repair.turns} turns: {repair.failure.reason}"
+    return f"{repair.failure.workflow} {how} after {amount(repair.turns, 'turn')}: {repair.failure.reason}"
 
 
 def _is_of(key: str) -> bool:

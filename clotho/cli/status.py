@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -13,12 +12,11 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.disks import full_disk
-from clotho.cli.failing_notices import failing_notices
 from clotho.cli.follow import count_now, current_progress, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.progress import View, progress_line
 from clotho.cli.run_facts import drawn_text, served_text, settings_text
-from clotho.cli.run_states import runs_table, workers_text
+from clotho.cli.run_states import runs_table, verifying_text, workers_text
 from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import stall_reason
 from clotho.config import Settings, load_settings
@@ -26,6 +24,7 @@ from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.models.pacing import pace_texts
+from clotho.plugin import load, plugins
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import read_adapter_config
 from clotho.runs.budgets import budget_text
@@ -37,7 +36,6 @@ from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.links import run_link, workflow_link
 from clotho.temporal.search_attributes import work_of
-from clotho.temporal.states import verifying_seconds
 
 ANSWER_SECONDS = 10.0
 """Seconds for what Temporal is asked about a run, and for connecting to it."""
@@ -63,7 +61,7 @@ def command(
             client, missing = await client_if_any(settings, full)
             console.print(await runs_table(journal, client))
             if client is not None:
-                await show_failing_notices(console, client, await list_runs(journal))
+                await show_warnings(console, client, await list_runs(journal))
         else:
             manifest = await read_manifest(journal, checked_run_name(run))
             await show_stored(console, journal, manifest)
@@ -71,7 +69,7 @@ def command(
             if client is not None and not await answered(show_running(console, journal, client, manifest)):
                 client, missing = None, NO_ANSWER
             if client is not None:
-                await show_failing_notices(console, client, [manifest.run])
+                await show_warnings(console, client, [manifest.run])
         if missing is not None:
             one_line(console, f"what runs or failed is not shown: {missing}")
         if full is None:  # workers on a full disk are alive, and can't say so
@@ -87,9 +85,12 @@ def command(
     asyncio.run(show())
 
 
-async def show_failing_notices(console: Console, client: Client, runs: Sequence[str]) -> None:
-    for text in await failing_notices(client, runs):
-        one_line(console, text, "yellow")
+async def show_warnings(console: Console, client: Client, runs: Sequence[str]) -> None:
+    """What plugins say of these runs that needs attention."""
+    for plugin in plugins().values():
+        if plugin.status is not None:
+            for text in await load(plugin.status)(client, runs):
+                one_line(console, text, "yellow")
 
 
 async def client_if_any(settings: Settings, full: str | None) -> tuple[Client | None, str | None]:
@@ -195,8 +196,8 @@ def workflows_table(workflows: UnfinishedWorkflows) -> Table:
 
 def status_text(execution: WorkflowExecutionDescription) -> str:
     """The workflow's status; of a rollout that is being verified, how long its verifier has been at work."""
-    if (seconds := verifying_seconds(execution, datetime.now(UTC))) is not None:
-        return f"verifying for {seconds:.0f} s"
+    if (text := verifying_text(execution)) is not None:
+        return text
     return execution.status.name.lower() if execution.status else "-"
 
 

@@ -32,6 +32,11 @@ def one_line(console: Console, text: str, style: str = "") -> None:
     console.print(sanitized_text(text, style), soft_wrap=True)
 
 
+def amount(number: int, noun: str, plural: str = "") -> str:
+    """A number of things, by their name."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def rerun_command(command: str, settings: Settings) -> str:
     """A `clotho` command as the user would type it here, with the store that is in use now."""
     program = "clotho" if program_on_path("clotho") else os.path.relpath(sys.argv[0])

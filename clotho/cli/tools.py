@@ -13,9 +13,9 @@ from clotho.environment.loading import load_environment
 from clotho.environment.tools import own_tools
 from clotho.errors import InvalidInput
 from clotho.frozen_model import field_errors
+from clotho.plugins.mcp.servers import missing_package
+from clotho.plugins.mcp.settings import McpServer, toolset_of
 from clotho.tools import catalogue
-from clotho.tools.mcp.servers import missing_package
-from clotho.tools.mcp.settings import McpServer, toolset_of
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve, toolset_members
 from clotho.tools.tool import ToolSettings

@@ -19,7 +19,13 @@ from clotho.cli.waiting import stall_reason, until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import EphemeralServices, ephemeral_services
 from clotho.environment.instances import EnvironmentProcesses, EnvironmentsHere
-from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, truncate_middle
+from clotho.errors import (
+    ClothoError,
+    EnvironmentFailed,
+    InvalidInput,
+    IsolationUnavailable,
+    truncate_middle,
+)
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.group import RepairBounds
@@ -160,7 +166,7 @@ class Trial:
     rollout: str = rollout_id(group_id(RUN, 0), 0)
 
     async def roll_out(self, order: RunRequest) -> None:
-        """Print it to its end; raises RolloutFailed if it has no reward."""
+        """Print it to its end; raises RolloutFailed if it has no reward, IsolationUnavailable if no sandbox."""
         client, journal = self.services.client, self.services.journal
         await until_served(client, self.services.worker)
         handle = await start_campaign(client, journal, order)
@@ -187,7 +193,7 @@ class Trial:
             troubles.cancel()
         return None
 
-    async def _failure(self, client: Client, failed: WorkflowFailureError) -> RolloutFailed:
+    async def _failure(self, client: Client, failed: WorkflowFailureError) -> ClothoError:
         """The failure, with the traceback printed if the environment raised."""
         for workflow in (self.rollout, group_id(RUN, 0)):
             described = await describe(client, workflow)
@@ -196,6 +202,8 @@ class Trial:
             if failure.kind == EnvironmentFailed.__name__:
                 one_line(self.console, failure.message, "red")
                 return RolloutFailed("the environment raised what is shown above")
+            if failure.kind == IsolationUnavailable.__name__:
+                return IsolationUnavailable(failure.message)
             return RolloutFailed(f"the rollout failed: {failure.kind}: {failure.message}")
         one_line(self.console, self.services.worker.last_words)
         return RolloutFailed(failure_text(RUN, failed))

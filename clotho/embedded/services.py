@@ -17,13 +17,14 @@ from clotho.config import DevelopmentServices, SandboxSettings, Settings
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import Announce, temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.errors import InvalidInput, Unavailable
+from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.journal import Journal
-from clotho.journal.folder import FilesystemStore
+from clotho.journal.folder import FilesystemStore, filesystem_identity
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import claim, free_port, port_is_free
 from clotho.processes.roles import ROLES
-from clotho.sandbox.registry import open_backend
+from clotho.sandbox.isolation import UNISOLATED
+from clotho.sandbox.registry import open_backend, own_backend
 from clotho.temporal.conversion import DATA_CONVERTER
 
 TEMPORAL_PORT = 7233
@@ -102,7 +103,7 @@ async def local_services(
         model = EmbeddedModelServer(logs / "model.log", port=ports.model)
         stack.push_async_callback(temporal.stop)
         stack.push_async_callback(model.stop)
-        await together(temporal.start(), model.start())
+        await together(temporal.start(), model.start(), tell_isolation(settings, announce))
         announce(f"Temporal         {temporal.address}, UI {temporal.ui_url}")
         announce(f"embedded model   {model.url}/v1")
         command = application.unversioned_worker(settings.store, temporal.address)
@@ -204,6 +205,22 @@ async def while_running(
         for waiting in (task, *ends):
             waiting.cancel()
         await asyncio.wait([task, *ends])
+
+
+async def tell_isolation(settings: Settings, announce: Announce) -> None:
+    """Say what sandboxes of this machine lack. Runs without any are served, and other hosts may have theirs."""
+    if settings.sandbox.backend != "local":
+        return
+    store = settings.store if "://" in settings.store else filesystem_identity(Path(settings.store))
+    backend = own_backend(settings.sandbox, settings.sandbox.folder_of(store))
+    try:
+        report = await backend.probe()
+    except (ClothoError, OSError) as error:
+        announce(f"sandboxes        none on this machine: {error}")
+        return
+    if not report.isolated:
+        missing = "; ".join(report.missing)
+        announce(f"sandboxes        it can't be proved that one here {missing}: {UNISOLATED}")
 
 
 def check_space(folder: Path) -> None:

@@ -24,13 +24,12 @@ from clotho.environment.code import Code, KeptModules
 from clotho.environment.environment import AgentResult
 from clotho.environment.evaluated import EVALUATED
 from clotho.environment.handles import FunctionCall
-from clotho.environment.in_process import InProcessEnvironment, OwnProcess, own_frames, own_modules
+from clotho.environment.in_process import InProcessEnvironment, OwnProcess, own_frames, own_modules, tools_in
 from clotho.environment.loading import make_environment
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
 from clotho.errors import ClothoError, EnvironmentFailed, truncate_middle
 from clotho.host_failures import described
 from clotho.tools.results import refusal
-from clotho.tools.tool import tools_in
 
 PR_SET_PDEATHSIG = 1
 MOST_DESCRIPTORS = 1024

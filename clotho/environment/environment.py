@@ -13,16 +13,16 @@ from clotho.environment.evaluated import EvaluatedItem
 from clotho.environment.tool_context import ToolContext
 from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.frozen_model import WHERE_SET, FrozenModel
+from clotho.plugins.browser.settings import BrowserSettings
+from clotho.plugins.mcp.settings import McpServer, ServerName
+from clotho.plugins.services.settings import ModelServices
+from clotho.plugins.web.settings import WebSettings
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegationSettings
 from clotho.tools.distributions import Distribution
-from clotho.tools.mcp.settings import McpServer, ServerName
-from clotho.tools.services.settings import ModelServices
 from clotho.tools.tool import ToolSettings
-from clotho.tools.web.settings import WebSettings
 
 MOST_ARTIFACTS = 64 << 20
 """Bytes of a rollout's artifacts."""

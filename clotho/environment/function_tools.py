@@ -116,6 +116,7 @@ def _workspace(context: CallContext) -> Workspace:
         tools=context.dispatcher.names,
         settings=context.settings,
         once=context.once,
+        require_claim=context.require_claim,
         state=dict(context.state),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from clotho.environment.environment import (
@@ -27,7 +28,7 @@ from clotho.host_failures import described, is_host_failure, raised_by_clotho
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import as_bytes
 from clotho.sandbox.item import ItemSandbox
-from clotho.tools.tool import Tool, ToolOutcome, tools_in
+from clotho.tools.tool import Tool, ToolOutcome, is_tool
 
 THREADS = 64
 MOST_FRAMES = 6
@@ -243,6 +244,13 @@ def functions_of(environment: type[Environment]) -> Iterator[DeclaredFunction]:
             if found.function.__name__ not in seen:  # a base's tool that the module imports, too
                 seen.add(found.function.__name__)
                 yield found
+
+
+def tools_in(module: ModuleType) -> Iterator[type[Tool]]:
+    """The concrete Tool subclasses that `module` itself defines."""
+    for value in vars(module).values():
+        if is_tool(value) and value.__module__ == module.__name__:
+            yield value
 
 
 def tool_classes(modules: Sequence[str]) -> Iterator[Tool]:

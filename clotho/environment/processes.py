@@ -52,6 +52,20 @@ class AuthorCode:
     """Environment variables of the worker that its processes get."""
 
 
+_open_groups: set[int] = set()
+"""The process groups of authors' code that this worker has started, and that haven't ended."""
+
+
+def end_all_groups() -> None:
+    """End all author processes and what these have started: the last act of a worker that ends at once.
+
+    The kernel ends author processes with their worker, but not the programs that they run.
+    """
+    for group in _open_groups:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
 class AuthorProcess:
     """One process with an instance of an environment, which serves one caller at a time.
 
@@ -76,6 +90,7 @@ class AuthorProcess:
         """Whether items were taken from its instance's dataset."""
         self.facts: Mapping[str, Any] = {}
         self._reading = asyncio.create_task(self._read())
+        _open_groups.add(process.pid)
 
     @classmethod
     async def start(cls, code: AuthorCode, memory_bytes: int) -> "AuthorProcess":
@@ -216,6 +231,7 @@ class AuthorProcess:
         with suppress(ProcessLookupError):  # it may have closed the channel and gone on
             os.killpg(self._process.pid, signal.SIGKILL) if self._process.returncode is None else None
         status = await self._process.wait()
+        _open_groups.discard(self._process.pid)
         for served in self._serving:
             served.cancel()
         for answer in self._answers.values():

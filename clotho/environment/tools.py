@@ -11,12 +11,12 @@ from clotho.environment.in_process import called_in_thread, functions_of, own_mo
 from clotho.environment.instances import Environments
 from clotho.environment.loading import load_environment
 from clotho.errors import EnvironmentUnknown
+from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
+from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.rollouts.group import OfferedTool, ServerTool
 from clotho.rollouts.run import RunManifest
 from clotho.tools.dispatch import OWN_SCOPE, Dispatcher
-from clotho.tools.mcp.servers import McpServers, ProbedSandbox
-from clotho.tools.mcp.settings import McpServer
-from clotho.tools.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import Tool
 

@@ -27,7 +27,7 @@ from clotho.tools.claims import is_first
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.results import INTERRUPTED, problem
 from clotho.tools.shell import SLOT, last_job
-from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings, each_time
+from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings, each_time, stands
 
 LARGEST_FILE = 1 << 30
 UNLIMITED = 1 << 40
@@ -52,6 +52,8 @@ class Workspace:
     settings: ToolSettings
     once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]] = each_time
     """Do a part of a call and journal its outcome under a name, or find that of an earlier attempt."""
+    require_claim: Callable[[], Awaitable[None]] = stands
+    """Raise TakenOver where another process has taken over what the calls are made for."""
     lease: int | None = None
     """The number of the lease that its calls are made under; None where `place` tells sandboxes apart."""
     start: str | None = None
@@ -152,6 +154,7 @@ class Workspace:
         if self._first.closed:
             raise TakenOver("this attempt at the author's code is over")
         try:
+            await self._first.require_claim()
             answer = await self.calls.answer(
                 f"grading.{name}" if self.parent else name, arguments, changes, work
             )
@@ -197,7 +200,7 @@ class Workspace:
         return CallAnswer(text=dispatched.content, state=dispatched.state)
 
     async def _ask_judge(self, prompt: str, _: int) -> CallAnswer:
-        from clotho.tools.services.asking import Asker  # the client of its API takes a second to import
+        from clotho.plugins.services.asking import Asker  # the client of its API takes a second to import
 
         judge = self.settings.services.judge
         if judge is None:

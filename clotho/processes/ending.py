@@ -5,18 +5,20 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from clotho.failure_policy import StepAction, kind_of, policy_for
 from clotho.processes.group import REJECTED
 
 
-def stop_signal() -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT; the second ends the process at once."""
+def stop_signal(end_children: Callable[[], None]) -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second ends children, then the process, at once."""
     stopped = asyncio.Event()
 
     def on_signal() -> None:
         if stopped.is_set():
+            end_children()
             os._exit(1)
         stopped.set()
 

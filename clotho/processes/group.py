@@ -30,6 +30,10 @@ class ProcessPlan:
     """Environment variables that it doesn't get."""
 
 
+KILL_SECONDS = 2.0
+"""Seconds after a second signal in which processes end by themselves."""
+
+
 class ProcessGroup:
     """Keeps processes running until SIGTERM or SIGINT; a second signal ends them at once.
 
@@ -82,13 +86,20 @@ class ProcessGroup:
         if not self._stopping.is_set():
             self._stop()
             return
-        for process in self._alive():
-            process.kill()
+        self._terminate()  # their second signal: they end what only they know of, such as authors' processes
+        asyncio.get_running_loop().call_later(KILL_SECONDS, self._kill)
 
     def _stop(self) -> None:
         self._stopping.set()
+        self._terminate()
+
+    def _terminate(self) -> None:
         for process in self._alive():
             process.terminate()
+
+    def _kill(self) -> None:
+        for process in self._alive():
+            process.kill()
 
     def _alive(self) -> list[asyncio.subprocess.Process]:
         return [process for process in self._running.values() if process.returncode is None]

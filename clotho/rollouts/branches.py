@@ -5,8 +5,8 @@ history, a turn was edited or the context compacted, it begins a new one. Every 
 branch, as it was sampled: no tokenizer is needed.
 
 Masks come from here: a token is masked in, and trained on, if the model sampled it. What a chat template or a tool
-added isn't. `clotho/training/rows.py` makes rows of branches, and `clotho/atropos/scored.py` makes rows of Atropos
-of those, with -100 where a token is masked out.
+added isn't. `clotho/training/rows.py` makes rows of branches.
+Trainers get those in their own shapes, Atropos for one, with -100 where a token is masked out.
 """
 
 from clotho.errors import JournalCorrupt

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from pydantic import model_validator
 
-from clotho.errors import InvalidInput
+from clotho.errors import InvalidInput, IsolationUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.exhaustion import Evidence
@@ -63,6 +63,15 @@ class SandboxSpec(FrozenModel):
     def _places(self) -> "SandboxSpec":
         check_places(self.writable_roots, self.aliases)
         return self
+
+    def require(self, report: IsolationReport) -> None:
+        """Raise IsolationUnavailable for a host that can't isolate or bound a sandbox as asked."""
+        if self.limits == "required" and report.unlimited:
+            raise IsolationUnavailable(
+                f"this host can't bound {' and '.join(report.unlimited)} (limits: required)"
+            )
+        if not report.isolated and not self.unsafe_local:
+            raise IsolationUnavailable(f"it can't be proved that a sandbox here {'; '.join(report.missing)}")
 
 
 class Labels(FrozenModel):

@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from clotho.sandbox.apptainer.backend import ApptainerBackend
+from clotho.plugins.apptainer.backend import ApptainerBackend
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.relay.backend import RelayedBackend
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.reaper import going_on
 from clotho.sandbox.registry import AnyConfig
-from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
 Beside = ApptainerBackend | RelayedBackend

@@ -2,6 +2,8 @@
 
 from typing import Annotated
 
+from pydantic import Field
+
 from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.healthcheck import Healthcheck
@@ -27,6 +29,8 @@ class ItemSandbox(FrozenModel):
     """The workers' variables that `variables` may take; None: any."""
     healthcheck: Healthcheck | None = None
     """A check that has to succeed in a new sandbox before the agent's first command."""
+    keep_services: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
+    """Whether the agent's background processes stay for verification."""
 
     def spec(self, run: SandboxSpec, variable: Lookup) -> SandboxSpec:
         """The specification of the item's sandbox; raises InvalidInput for a variable that the workers lack."""

@@ -2,7 +2,7 @@
 
 A backend is a class with the methods of `SandboxBackend` (`clotho/sandbox/backend.py`). One of another package is
 named as `module:Class` by workers and runs. One that ships has a configuration in `AnyConfig`, and its
-construction in `_own_backend`. See `docs/how-to/sandbox-backend.md`.
+construction in `own_backend`. See `docs/how-to/sandbox-backend.md`.
 """
 
 import json
@@ -16,10 +16,10 @@ from clotho.config import SandboxSettings, variable
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.imported import imported
-from clotho.sandbox.apptainer.config import ApptainerConfig
-from clotho.sandbox.clouds.config import DaytonaConfig, E2bConfig, ModalConfig
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.ssh.config import SshConfig
+from clotho.plugins.apptainer.config import ApptainerConfig
+from clotho.plugins.clouds.config import DaytonaConfig, E2bConfig, ModalConfig
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.ssh.config import SshConfig
 
 if TYPE_CHECKING:
     from clotho.sandbox.backend import SandboxBackend
@@ -118,13 +118,13 @@ def open_backend(settings: SandboxSettings, folder: Path, *, worker_elsewhere: b
     Raises InvalidInput where the settings name none, or it can't be imported. No container engine is looked for
     before a sandbox asks for one.
     """
-    from clotho.sandbox.apptainer.backend import ApptainerBackend
+    from clotho.plugins.apptainer.backend import ApptainerBackend
+    from clotho.plugins.clouds.opened import Account, ImportedMachines
+    from clotho.plugins.containers.backend import ContainerBackend
+    from clotho.plugins.containers.machine import ContainerMachine
+    from clotho.plugins.containers.relay.backend import RelayedBackend
+    from clotho.plugins.containers.relay.machine import Machine
     from clotho.sandbox.backends import Backends
-    from clotho.sandbox.clouds.opened import Account, ImportedMachines
-    from clotho.sandbox.containers.backend import ContainerBackend
-    from clotho.sandbox.containers.machine import ContainerMachine
-    from clotho.sandbox.relay.backend import RelayedBackend
-    from clotho.sandbox.relay.machine import Machine
 
     address = settings.docker_host or variable("DOCKER_HOST")
     containers = ContainerBackend(folder / "containers", address, settings.warm)
@@ -136,17 +136,18 @@ def open_backend(settings: SandboxSettings, folder: Path, *, worker_elsewhere: b
     relayed = [RelayedBackend(folder / "relayed" / machine.kind, machine) for machine in machines]
     apptainer = ApptainerBackend(folder / "apptainer")
     lease_seconds = None if worker_elsewhere else settings.lease_seconds
-    return Backends(_own_backend(settings, folder), containers, [apptainer, *relayed], lease_seconds)
+    return Backends(own_backend(settings, folder), containers, [apptainer, *relayed], lease_seconds)
 
 
-def _own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
+def own_backend(settings: SandboxSettings, folder: Path) -> "SandboxBackend":
+    """The backend that the settings name, without containers and clouds; raises InvalidInput as `open_backend`."""
     if settings.backend == "local":
         from clotho.sandbox.local.backend import LocalBackend
 
         return LocalBackend(folder, disk_budget_mb=settings.disk_budget_mb)
     if settings.backend == "ssh":
         try:
-            from clotho.sandbox.ssh.backend import SshBackend
+            from clotho.plugins.ssh.backend import SshBackend
         except ModuleNotFoundError as error:
             raise InvalidInput("sandboxes through ssh need: pip install 'clotho-rollouts[ssh]'") from error
         return SshBackend(settings.ssh, folder.name, settings.lease_seconds)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from clotho.sandbox.containers.folders import ContainerFolder
+from clotho.plugins.containers.folders import ContainerFolder
 from clotho.sandbox.local.backend import REGISTRY
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.processes import processes_of

@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 
+from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
+from clotho.plugins.mcp.settings import wanted_servers
+from clotho.plugins.mcp.tool import McpTool, tools_of
 from clotho.rollouts.run import ToolSelection
 from clotho.sandbox.backend import SandboxInstance
-from clotho.tools.mcp.servers import McpServers, ProbedSandbox
-from clotho.tools.mcp.settings import wanted_servers
-from clotho.tools.mcp.tool import McpTool, tools_of
 from clotho.tools.tool import ToolSettings
 
 

@@ -25,6 +25,7 @@ from clotho.errors import EnvironmentFailed, InvalidInput, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id
 from clotho.models.messages import ChatMessage, ToolCall
+from clotho.plugins.mcp.servers import McpServers
 from clotho.rollouts.call import ToolError, tool_error
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import as_bytes
@@ -38,7 +39,6 @@ from clotho.sandbox.verification import VerifierSetup
 from clotho.testing.offers import tools_of_servers
 from clotho.testing.script import ScriptedCall, ScriptedTurn
 from clotho.tools.dispatch import Dispatcher
-from clotho.tools.mcp.servers import McpServers
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 from clotho.tools.shell import last_job
@@ -154,18 +154,18 @@ class SandboxedTask:
         if asked.sandbox is not None or asked.image is not None:
             bounds["backend"] = chosen_backend(asked.sandbox, asked.image, LocalConfig())
         run = SandboxSpec(writable_roots=config.writable_roots, aliases=config.path_aliases, **bounds)
-        asked_of_sandbox: ItemSandbox = self._run(self.environment.sandbox, self.item)
-        spec = asked_of_sandbox.spec(run, variable)
+        self._asked: ItemSandbox = self._run(self.environment.sandbox, self.item)
+        spec = self._asked.spec(run, variable)
 
         async def create() -> SandboxInstance:
             private = await asyncio.to_thread(sources_of, self._name)
-            return await self._created(LEASE, asked_of_sandbox, spec, private, as_bytes(files))
+            return await self._created(LEASE, self._asked, spec, private, as_bytes(files))
 
         async def attached() -> SandboxInstance:
             return self._sandbox
 
         async def probed() -> SandboxInstance:
-            return await self._created(PROBE, asked_of_sandbox, spec, (), as_bytes(files))
+            return await self._created(PROBE, self._asked, spec, (), as_bytes(files))
 
         self._run_spec = run
         selection = tool_selection(config, self._registry)
@@ -234,7 +234,8 @@ class SandboxedTask:
             self._errors.append(error)
 
     def _verifier_workspace(self) -> Workspace:
-        epoch, config = self._epoch, self.environment.config
+        epoch, config, asked = self._epoch, self.environment.config, self._asked
+        keep_services = config.keep_services if asked.keep_services is None else asked.keep_services
         self._epoch += 1
         start = job_key("verifier", epoch, "start")
         setup = VerifierSetup(
@@ -247,7 +248,7 @@ class SandboxedTask:
         async def open_instance() -> SandboxInstance:
             method = self.environment.hidden_files
             hidden = await asyncio.wrap_future(self._threads.submit(method, self.item))
-            if config.keep_services:
+            if keep_services:
                 return await self._backend.verify_in_place(LEASE, self._sandbox.incarnation, setup=setup)
             return await self._backend.open_verifier(LEASE, epoch, as_bytes(hidden), setup=setup)
 

@@ -187,6 +187,12 @@ def beyond_limit(name: str, limit: int, left_out: int) -> Dispatched:
     return Dispatched(refusal(error).content, CallFailure(displayable(name), "", error))
 
 
+def refused(name: str, error: ClothoError) -> Dispatched:
+    """The result of a call that can't be made as the model wrote it."""
+    text = truncate_middle(str(error))
+    return Dispatched(problem(text).content, CallFailure(displayable(name), "", text[:MAX_ERROR_CHARS]))
+
+
 def unknown_tool(name: str, offered: Collection[str]) -> str:
     shown = displayable(name)
     if name in catalogue.OUTSIDE_ROLLOUTS:

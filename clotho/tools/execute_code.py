@@ -18,10 +18,10 @@ from typing import Any
 from pydantic import JsonValue
 
 from clotho.errors import FileRefused
+from clotho.plugins.mcp.tool import McpTool
 from clotho.sandbox.backend import FileContent, Job, JobState, JobStatus
 from clotho.tools import code_stubs, shell
 from clotho.tools.claims import is_first
-from clotho.tools.mcp.tool import McpTool
 from clotho.tools.output import plain, shown_output, truncated
 from clotho.tools.results import RAN_OUT, refusal, text
 from clotho.tools.schemas import object_schema, string

@@ -1,21 +1,26 @@
-"""The tools of this installation: those in this package, and those that other packages offer.
+"""The tools of this installation: those of the core, and those that plugins offer (docs/how-to/tool.md).
 
-A tool of Clotho's is any concrete Tool subclass in a module below clotho.tools. Another package offers one by an
-entry point in the group "clotho.tools" that names its Tool subclass (docs/how-to/tool.md). An environment's own are
-declared with `@tool` (docs/how-to/own-tools.md).
+An environment's own are declared with `@tool` (docs/how-to/own-tools.md).
 """
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Iterator
-from importlib.metadata import entry_points
 
-import clotho.tools
 from clotho.errors import InvalidInput
+from clotho.plugin import load, plugins
 from clotho.tools.arguments import check_schema
-from clotho.tools.tool import Tool, is_tool, tools_in
+from clotho.tools.tool import Tool, is_tool
 
-ENTRY_POINTS = "clotho.tools"
+OWN = (
+    "clotho.tools.delegate_task:DelegateTask",
+    "clotho.tools.execute_code:ExecuteCode",
+    "clotho.tools.files.patch:Patch",
+    "clotho.tools.files.read_file:ReadFile",
+    "clotho.tools.files.search_files:SearchFiles",
+    "clotho.tools.files.write_file:WriteFile",
+    "clotho.tools.process:Process",
+    "clotho.tools.terminal:Terminal",
+    "clotho.tools.todo:Todo",
+)
 
 
 class Registry:
@@ -43,8 +48,9 @@ class Registry:
 
     @classmethod
     def discover(cls) -> "Registry":
-        """Import every module of this package and every entry point; what fails to import, raises."""
-        return cls(kind() for kind in (*_own_tools(), *_offered_tools()))
+        """The core's tools and every plugin's. Raises InvalidInput for a plugin's that can't be had."""
+        own = (load(target)() for target in OWN)
+        return cls((*own, *(tool for name in plugins() for tool in _offered_by(name))))
 
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
@@ -57,19 +63,15 @@ class Registry:
         return iter(self._tools[name] for name in self.names)
 
 
-def _own_tools() -> Iterator[type[Tool]]:
-    for module in pkgutil.walk_packages(clotho.tools.__path__, f"{clotho.tools.__name__}."):
-        yield from tools_in(importlib.import_module(module.name))
-
-
-def _offered_tools() -> Iterator[type[Tool]]:
-    for point in entry_points(group=ENTRY_POINTS):
-        kind = point.load()
+def _offered_by(plugin: str) -> Iterator[Tool]:
+    for target in plugins()[plugin].tools:
+        try:
+            kind = load(target)
+        except (ImportError, AttributeError) as error:
+            raise InvalidInput(f"plugin {plugin!r} offers a tool {target}: {error}") from error
         if not is_tool(kind):
-            raise InvalidInput(
-                f"entry point {point.name!r} of {ENTRY_POINTS}: {point.value} is no concrete Tool class"
-            )
-        yield kind
+            raise InvalidInput(f"plugin {plugin!r} offers {target} as a tool: it is no concrete Tool class")
+        yield kind()
 
 
 def _origin(tool: Tool) -> str:

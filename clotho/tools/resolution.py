@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
+from clotho.plugins.mcp.settings import TOOLSET_PREFIX, toolset_of
 from clotho.tools import catalogue, distributions
-from clotho.tools.mcp.settings import TOOLSET_PREFIX, toolset_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import Tool, ToolSettings
 

@@ -2,21 +2,20 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
+from clotho.plugins.browser.settings import BrowserSettings
+from clotho.plugins.mcp.settings import McpServer, ServerName
+from clotho.plugins.services.settings import ModelServices
+from clotho.plugins.web.settings import WebSettings
 from clotho.sandbox.backend import SandboxInstance
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
-from clotho.tools.mcp.settings import McpServer, ServerName
-from clotho.tools.services.settings import ModelServices
-from clotho.tools.web.settings import WebSettings
 
 if TYPE_CHECKING:
     from clotho.tools.dispatch import Dispatcher
@@ -74,6 +73,10 @@ async def _first() -> bool:
     return True
 
 
+async def stands() -> None:
+    """Nobody takes over a call without a claim."""
+
+
 async def each_time(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
     return await work()
 
@@ -99,6 +102,8 @@ class CallContext:
     """Report how much of a long command's output was seen."""
     claim: Callable[[], Awaitable[bool]] = field(default=_first)
     """Mark the call as begun, for good; False where an earlier attempt has done so, and left no answer."""
+    require_claim: Callable[[], Awaitable[None]] = field(default=stands)
+    """Raise TakenOver where another process has taken the call over since it was marked."""
     once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]] = field(
         default=each_time
     )
@@ -170,13 +175,6 @@ class Tool(ABC):
             "type": "function",
             "function": {"name": self.name, "description": self.description, "parameters": self.parameters},
         }
-
-
-def tools_in(module: ModuleType) -> Iterator[type[Tool]]:
-    """The concrete Tool subclasses that `module` itself defines."""
-    for value in vars(module).values():
-        if is_tool(value) and value.__module__ == module.__name__:
-            yield value
 
 
 def is_tool(value: object) -> bool:

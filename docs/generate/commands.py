@@ -8,7 +8,8 @@ import typer.core
 import typer.main
 
 import worker
-from clotho.cli import COMMANDS
+from clotho.cli import offered_commands
+from clotho.cli.imported import ImportedCommand
 from docs.generate.fields import code, table
 
 INTRODUCTION = """\
@@ -24,7 +25,7 @@ This page is written by `python -m docs.generate`. `clotho COMMAND --help` says 
 def commands_page() -> str:
     workers = typer.Typer(add_completion=False)
     workers.command("worker")(worker.main)
-    commands: dict[str, Any] = {str(each.name): each.imported() for each in COMMANDS}
+    commands: dict[str, Any] = {each.name: ImportedCommand(each).imported() for each in offered_commands()}
     commands["worker"] = typer.main.get_command(workers)
     return "\n".join([INTRODUCTION, *(_section(*named) for named in _leaves(commands))])
 

@@ -4,6 +4,7 @@ import ast
 import inspect
 import json
 import os
+import sys
 import textwrap
 import types
 from collections.abc import Iterable, Iterator
@@ -90,7 +91,11 @@ def kind(annotation: Any) -> str:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The string literals below the fields of `model`."""
+    """The string literals below the fields of `model`; a model that a function made has none of its own."""
+    if model.__module__.startswith("clotho.") and model.__qualname__ not in vars(
+        sys.modules[model.__module__]
+    ):
+        return {}
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(definition, ast.ClassDef)
     pairs = zip(definition.body, definition.body[1:], strict=False)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
-from clotho.orders.messages import ClaimOrder, Fetch, GroupAnswer, GroupOrder, RunOrder
-from clotho.orders.openapi import OPERATIONS, REFUSALS
+from clotho.plugins.orders.messages import ClaimOrder, Fetch, GroupAnswer, GroupOrder, RunOrder
+from clotho.plugins.orders.openapi import OPERATIONS, REFUSALS
 from docs.generate.fields import code, default, described_fields, kind, table
 
 INTRODUCTION = """\
@@ -22,7 +22,7 @@ and workers, such as those of `clotho dev`. Requests need [a token](security.md#
 client in Python finds by itself on the same machine; others show it as `Authorization: Bearer …`. In Python:
 
 ```python
-from clotho.orders.client import RolloutClient
+from clotho.plugins.orders.client import RolloutClient
 
 with RolloutClient("http://127.0.0.1:8010") as client:
     client.open_run("first", order)

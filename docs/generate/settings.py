@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from clotho.atropos.compat.config import HermesAgentEnvConfig
-from clotho.atropos.config import ClothoEnvConfig
-from clotho.config import DELIMITER, PREFIX, Settings
+from clotho.config import DELIMITER, PREFIX, settings_class
 from clotho.dataset_config import DatasetConfig
 from clotho.environment import EnvironmentConfig
+from clotho.plugins.atropos.compat.config import HermesAgentEnvConfig
+from clotho.plugins.atropos.config import ClothoEnvConfig
 from clotho.rollouts.run import SETTINGS, RunManifest
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec
@@ -84,7 +84,7 @@ def settings_page() -> str:
     parts = (
         INTRODUCTION,
         PROCESSES,
-        table(("setting", "environment variable", *COLUMNS), _process_rows(Settings)),
+        table(("setting", "environment variable", *COLUMNS), _process_rows(settings_class())),
         "",
         RUNS,
         table(("setting", *COLUMNS), _run_rows()),

@@ -3,9 +3,9 @@
 import asyncio
 from collections import Counter
 
-from clotho.atropos.api.queue_file import QueueFile
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import sending_prefix
+from clotho.plugins.atropos.api.queue_file import QueueFile
 from clotho.runs.ledger import Ledger
 from examples.grpo_tiny.chain import Chain
 

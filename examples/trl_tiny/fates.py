@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from clotho.errors import GroupRejected
 from clotho.frozen_model import FrozenModel
-from clotho.orders.messages import GroupAnswer, OrderState
+from clotho.plugins.orders.messages import GroupAnswer, OrderState
+from clotho.plugins.trainers.trl import Completion, completions
 from clotho.runs.ledger import Claim, Ledger
-from clotho.trainers.trl import Completion, completions
 from clotho.training.rows import TrainingRow, training_groups
 from examples.trl_tiny.chain import Chain
 from examples.trl_tiny.task import TEMPERATURE

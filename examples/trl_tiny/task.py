@@ -5,7 +5,7 @@ import asyncio
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
-from clotho.orders.messages import RunOrder
+from clotho.plugins.orders.messages import RunOrder
 from clotho.rollouts.item import Item
 from clotho.run_settings import CheckpointPolicy, RunSettings
 from environments.file_tasks import FileTasks, FileTasksConfig

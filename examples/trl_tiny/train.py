@@ -12,8 +12,8 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
-from clotho.trainers.trl import given_reward, rollout_func
-from clotho.trainers.weights import ServedWeights
+from clotho.plugins.trainers.trl import given_reward, rollout_func
+from clotho.plugins.trainers.weights import ServedWeights
 from examples.trl_tiny.task import TEMPERATURE, draw_items, run_order
 
 

@@ -156,7 +156,7 @@ def main() -> None:
     import wandb
     from atroposlib.envs import base
 
-    from clotho.atropos.env import ClothoEnv
+    from clotho.plugins.atropos.env import ClothoEnv
 
     assert wandb and base
     pids: dict[int, int] = {}

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 import pytest
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
-from clotho.atropos.compat.environment import CompatEnv
-from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.env import ClothoEnv
+from clotho.plugins.atropos.compat.environment import CompatEnv
+from clotho.plugins.atropos.config import ClothoEnvConfig
+from clotho.plugins.atropos.env import ClothoEnv
 from tests.atropos.adapter import GROUP_SIZE, TOKENIZER
 from tests.atropos_api.service import Api
 from tests.cluster import Cluster

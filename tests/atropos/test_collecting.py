@@ -10,12 +10,12 @@ import wandb
 from temporalio.client import WorkflowExecutionStatus
 
 from clotho import failpoints
-from clotho.atropos.evaluation import PAUSED_FOR, end_pause
-from clotho.atropos.sweep import sweep
-from clotho.atropos.trainable import require_trainable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import GroupRejected, InvalidInput
 from clotho.identifiers.rollout_keys import sealed_key
+from clotho.plugins.atropos.evaluation import PAUSED_FOR, end_pause
+from clotho.plugins.atropos.sweep import sweep
+from clotho.plugins.atropos.trainable import require_trainable
 from clotho.rollouts.item import Delivery
 from clotho.runs.manifest import read_capabilities
 from clotho.runs.pauses import pause_run, paused_because

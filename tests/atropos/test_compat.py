@@ -17,11 +17,11 @@ from atropos_adapter import (
     clear_task_env_overrides,
     register_task_env_overrides,
 )
-from clotho.atropos.compat.environment import EvaluationDistorted
-from clotho.atropos.compat.tasks import open_tasks
 from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import turn_prefix
+from clotho.plugins.atropos.compat.environment import EvaluationDistorted
+from clotho.plugins.atropos.compat.tasks import open_tasks
 from clotho.rollouts.group import ToolManifest
 from clotho.runs.manifest import read_manifest
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.main import REJECTED
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.environment.loading import make_environment
 from clotho.listeners.tokens import token_of_port
+from clotho.plugins.atropos.main import REJECTED
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.item import Item
 from clotho.runs.ledger import Ledger

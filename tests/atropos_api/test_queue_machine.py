@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from starlette.types import Message
 
-from clotho.atropos.api.front import DurableFront
-from clotho.atropos.api.queue_file import QueueFile
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import BodyLimits
+from clotho.plugins.atropos.api.front import DurableFront
+from clotho.plugins.atropos.api.queue_file import QueueFile
 from tests.atropos_api.service import ENV, TRAINER, group
 
 T = TypeVar("T")

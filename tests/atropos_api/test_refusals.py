@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.api.queue_file import QueueFile
 from clotho.errors import InvalidInput
+from clotho.plugins.atropos.api.queue_file import QueueFile
 from tests.atropos_api.service import TRAINER, Api, group, number_of
 from tests.cli.command import clotho
 from tests.support import PATIENCE_SECONDS

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from atroposlib.envs.base import BaseEnv
 
-from clotho.atropos.trainer_api import TrainerApi
+from clotho.plugins.atropos.trainer_api import TrainerApi
 from tests.atropos_api.service import Api, group, number_of, running
 from tests.support import eventually
 

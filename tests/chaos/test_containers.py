@@ -20,9 +20,9 @@ from chaos.table import Name
 from chaos.tools import matrix as tool_matrix
 from chaos.waiting import until
 from clotho.errors import SandboxUnavailable
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
 from tests.chaos.patience import missed_with_patience, patience
 from tests.machine_image import IMAGE
 

@@ -5,13 +5,14 @@ import os
 import sys
 from pathlib import Path
 
-from clotho.cli import COMMANDS, main
+from clotho.cli import main, offered_commands
+from clotho.cli.imported import ImportedCommand
 
 
 def run_all() -> None:
     """Read lists of [name, arguments, folder]; {name}.out, .err and .status are written in the folder."""
-    for command in COMMANDS:
-        command.imported()
+    for command in offered_commands():
+        ImportedCommand(command).imported()
     for name, arguments, folder in json.load(sys.stdin):
         if os.fork() == 0:
             os.chdir(folder)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from clotho.cli.doctor.notices import notice_settings
 from clotho.identifiers.rollout_keys import call_key
+from clotho.plugins.notices.doctor import notice_settings
+from clotho.plugins.notices.settings import NotifySettings
 from clotho.processes.liveness import Liveness
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.worker_settings import NotifySettings
 from tests.cli.command import Finished, clotho
 from tests.cli.held import held
 from tests.cluster import FAST, Cluster

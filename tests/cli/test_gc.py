@@ -96,10 +96,10 @@ async def test_leftovers_go_and_a_live_run_keeps_everything(private_cluster: Clu
         await eventually(all_left, "what is to be removed")
         before, taken = await keys_of(cluster, "done", "gone", "live"), await leases(cluster)
         dry = await gc(cluster, "--dry-run")
-        assert "deleted run gone: 1 entries\n" in dry.output
-        assert "sealed rollout done/g000000/r0: 1 entries\n" in dry.output
+        assert "deleted run gone: 1 entry\n" in dry.output
+        assert "sealed rollout done/g000000/r0: 1 entry\n" in dry.output
         assert "live" not in dry.output
-        assert "would be removed: 3 entries, 1 sandboxes\n" in dry.output
+        assert "would be removed: 3 entries, 1 sandbox\n" in dry.output
         assert (await keys_of(cluster, "done", "gone", "live"), await leases(cluster)) == (before, taken)
 
         wet = await gc(cluster)
@@ -115,6 +115,6 @@ async def test_leftovers_go_and_a_live_run_keeps_everything(private_cluster: Clu
     assert (progress.scored, progress.reward_sum) == (1, 2.0)
 
     async def is_over() -> bool:
-        return "sealed rollout live/g000000/r0: 1 entries" in (await gc(cluster, "--dry-run")).output
+        return "sealed rollout live/g000000/r0: 1 entry" in (await gc(cluster, "--dry-run")).output
 
     await eventually(is_over, "its end to show")

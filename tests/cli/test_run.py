@@ -118,7 +118,7 @@ async def test_results_are_shown(said: dict[str, Finished]) -> None:
     assert HARMLESS in shown
     assert "\x1b" not in shown
     assert "── reward 0.5 · verified in" in shown
-    assert "completed: 2 turns, 1 tool calls (0 errors)" in shown
+    assert "completed: 2 turns, 1 tool call (0 errors)" in shown
 
     assert "│ whole-cli" in said["runs"].output
     assert "│ g000001 │ 1 0.5   │" in said["status"].output

@@ -1,6 +1,7 @@
 """`clotho dev` and `clotho demo`: everything starts, stops in order, and is never left behind."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -15,37 +16,13 @@ from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
-from tests.cli.command import CLOTHO, Terminal, alive, clotho, clotho_many, command_line, descendants, gone
+from tests.cli.command import CLOTHO, alive, clotho, clotho_many, command_line, descendants, gone
+from tests.cli.services import Dev
 from tests.cluster import Cluster
 from tests.support import ONE_FILE, PATIENCE_SECONDS, eventually
 
-
-class Dev:
-    """`clotho dev` on ports and in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store = folder / "store"
-        self.temporal_port, self.model_port, self.ui_port = (free_port() for _ in range(3))
-        ports = (
-            "--temporal-port",
-            self.temporal_port,
-            "--ui-port",
-            self.ui_port,
-            "--model-port",
-            self.model_port,
-        )
-        self.terminal = Terminal(CLOTHO, "dev", *map(str, ports), "--store", self.store)
-
-    async def ready(self) -> set[int]:
-        """Temporal, the model, the workers' parent and two workers, once it takes runs."""
-        await self.terminal.until("Ctrl-C stops everything")
-
-        async def settled() -> set[int] | None:
-            """Without what the workers start for a moment."""
-            started = descendants(self.terminal.pid)
-            return started if len(started) == 5 else None
-
-        return await eventually(settled, "five processes")
+ENDED_SECONDS = 30.0
+"""Time in which everything ends at a second Ctrl-C, on a machine that others use as well."""
 
 
 @pytest.fixture
@@ -146,6 +123,42 @@ async def test_ctrl_c_waits_for_calls_in_flight_and_a_second_one_does_not(dev: D
         assert await dev.terminal.ended() == 0
     assert not alive(started)
     assert "Traceback" not in dev.terminal.shown
+
+
+HANGING = ("hangs", "loops", "loops in C", "runs a program")
+
+
+@pytest.mark.slow
+async def test_a_second_ctrl_c_ends_verifiers_that_hang_and_what_they_have_started(dev: Dev) -> None:
+    await dev.ready()
+    folder = dev.store.parent
+    begun, items = folder / "begun", folder / "items.jsonl"
+    items.write_text("".join(json.dumps({"does": does}) + "\n" for does in HANGING))
+    quick = ScriptedModel(Script(conversations=(Conversation(variants=((ScriptedTurn(content="Done."),),)),)))
+    async with serving(quick) as url:
+        order = ("--run", "hanging", "--group-size", "1", "--groups", "4", "--items", items, "--model", url)
+        place = ("--set", f"begun={json.dumps(str(begun))}", "--store", dev.store, "--detach")
+        started = await clotho("run", "tests.environments.hanging_verifier:Hanging", *order, *place)
+        assert started.status == 0, started.error
+
+        async def all_hang() -> set[int] | None:
+            """Everything that runs, once the verifiers do and the last one's program too."""
+            running = descendants(dev.terminal.pid)
+            verifiers = set(map(int, begun.read_text().split())) if begun.exists() else set()
+            sleeping = any(b"sleep" in command_line(pid) for each in verifiers for pid in descendants(each))
+            return running if len(verifiers) == len(HANGING) and verifiers <= running and sleeping else None
+
+        everything = await eventually(all_hang, "all verifiers hanging")
+        try:
+            dev.terminal.interrupt()
+            await dev.terminal.until("stopping; workers finish the calls in flight")
+            assert alive(set(map(int, begun.read_text().split()))), "the first Ctrl-C waits for them"
+            dev.terminal.interrupt()
+            assert await dev.terminal.ended(ENDED_SECONDS) == 0
+            await gone(everything, ENDED_SECONDS)
+        finally:
+            for pid in alive(everything):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ async def test_a_group_that_is_not_scored_is_shown(store: Path) -> None:
     shown = (await clotho("show", "shown/g000000", "--store", store)).output
     assert 'item: {"name": "first"}\n' in shown
     assert "│ r0      │ -      │ 2     │ 2          │ -      │ not finished │" in shown
-    assert f"{ROLLOUT} went on after 1 turns: its host burnt down\n" in shown
+    assert f"{ROLLOUT} went on after 1 turn: its host burnt down\n" in shown
     missing = await clotho("show", "shown/g000007", "--store", store)
     assert "there is no group 'shown/g000007'" in missing.complaint
 

@@ -10,6 +10,13 @@ NOTICE = "2 tasks say nothing of a network"
 PUBLIC = """default_network="public\""""
 
 
+async def test_one_task_is_no_tasks(tmp_path: Path) -> None:
+    make_task(tmp_path / "tasks" / "one")
+    order = ("run", f"tasks:{tmp_path / 'tasks'}", *RUN, "--store", tmp_path / "store")
+    said = " ".join((await clotho(*order)).output.split())
+    assert "1 task says nothing of a network, and has none" in said
+
+
 async def test_a_run_says_once_how_many_tasks_name_no_network(tmp_path: Path) -> None:
     for name in ("one", "two"):
         make_task(tmp_path / "tasks" / name)

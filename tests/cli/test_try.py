@@ -73,7 +73,7 @@ async def test_a_rollout_is_printed_with_its_reward_and_nothing_is_kept(author: 
     assert (done.status, done.error) == (0, "")
     said = [done.output.find(text) for text in (
         '"number": 2', "Write 2 into ~/number.", "terminal(", '\n2\nexit_code 0\n', "Done.", "── reward 1 ",
-        "written 1", "found b'2\\n'", "completed: 2 turns, 1 tool calls",
+        "written 1", "found b'2\\n'", "completed: 2 turns, 1 tool call",
     )]  # fmt: skip
     assert -1 not in said, done.output
     assert said == sorted(said), done.output

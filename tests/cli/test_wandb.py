@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from clotho.cli import wandb_log
 from clotho.cli.progress import View
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import call_id
@@ -15,6 +14,7 @@ from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
+from clotho.plugins.wandb import run_log as wandb_log
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.rollout import Prompt

@@ -16,11 +16,12 @@ import yaml
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 
 import worker
-from clotho.atropos.compat.config import HermesAgentEnvConfig
-from clotho.cli import COMMANDS
+from clotho.cli import offered_commands
 from clotho.cli.evaluation import ENVIRONMENT
-from clotho.config import DELIMITER, PREFIX, TOKEN_VARIABLE, Settings
-from clotho.tools.registry import ENTRY_POINTS
+from clotho.cli.imported import ImportedCommand
+from clotho.config import DELIMITER, PREFIX, TOKEN_VARIABLE, settings_class
+from clotho.plugin import GROUP
+from clotho.plugins.atropos.compat.config import HermesAgentEnvConfig
 from tests.docs.markdown import (
     ELLIPSIS,
     LINK,
@@ -63,7 +64,7 @@ def programs() -> dict[str, Any]:
     """The commands of the command line by name, and the worker."""
     workers = typer.Typer()
     workers.command("worker")(worker.main)
-    commands: dict[str, Any] = {str(each.name): each.imported() for each in COMMANDS}
+    commands: dict[str, Any] = {each.name: ImportedCommand(each).imported() for each in offered_commands()}
     return {**commands, "worker": typer.main.get_command(workers)}
 
 
@@ -100,7 +101,7 @@ def is_there(path: str, beside: Path) -> bool:
 @pytest.mark.parametrize("page", NAMES)
 def test_modules_and_what_is_imported_from_them_are_there(page: str) -> None:
     for span in spans(page):
-        if MODULE.fullmatch(span) and not PATH.fullmatch(span) and span != ENTRY_POINTS:
+        if MODULE.fullmatch(span) and not PATH.fullmatch(span) and span != GROUP:
             assert resolved(span), span
     for block in blocks(page):
         if block.language == "python":
@@ -196,11 +197,11 @@ def test_settings_are_there(page: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     for block in blocks(page):
         if block.title == "clotho.yaml":
-            Settings.model_validate(yaml.safe_load(block.text))
+            settings_class().model_validate(yaml.safe_load(block.text))
 
 
 def is_setting(variable: str) -> bool:
-    model: Any = Settings
+    model: Any = settings_class()
     for part in variable.removeprefix(PREFIX).lower().split(DELIMITER):
         field = model.model_fields.get(part)
         if field is None:

@@ -5,16 +5,16 @@ import re
 import pytest
 
 from activities.ttl_cache import FRESH_SECONDS
-from clotho.atropos.api.registering import MOST_ROWS
-from clotho.atropos.api.upstream import MOST_REGISTERED, MOST_WAITING
-from clotho.atropos.env import LAST_DELIVERIES
-from clotho.config import AtroposApiSettings
 from clotho.environment import EnvironmentConfig
 from clotho.environment.functions import MOST_STATE_CHARS
 from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.listeners.bodies import BYTES_PER_CONTAINER, BYTES_PER_VALUE
 from clotho.models.provider_errors import LONGEST_WAIT
 from clotho.models.token_server import MOST_TOKENS
+from clotho.plugins.atropos.api.registering import MOST_ROWS
+from clotho.plugins.atropos.api.upstream import MOST_REGISTERED, MOST_WAITING
+from clotho.plugins.atropos.api_settings import AtroposApiSettings
+from clotho.plugins.atropos.env import LAST_DELIVERIES
 from clotho.processes.liveness import LIVENESS_SECONDS
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.sandbox import reaper

@@ -10,6 +10,7 @@ import pytest
 
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.rollout_keys import call_key
+from clotho.plugin import plugins
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
@@ -42,10 +43,12 @@ async def with_tools(temporal: TemporalServer, folder: Path) -> AsyncIterator[Cl
     packages = installed(folder / "line-tools")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(packages)
+        plugins.cache_clear()
         async with cluster_in(temporal, folder / "lines", "lines") as cluster:
             await cluster.start_worker(PYTHONPATH=f"{packages}:{Path.cwd()}")
             yield cluster
     sys.modules.pop("line_tools", None)
+    plugins.cache_clear()
 
 
 def call(name: str, path: str) -> ScriptedCall:

@@ -2,7 +2,10 @@
 
 import errno
 import os
+import subprocess
 import time
+from collections import deque
+from itertools import repeat
 from pathlib import Path
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
@@ -34,4 +37,11 @@ class Hanging(Environment):
                 raise MemoryError
             case "hangs":
                 time.sleep(3600)
+            case "loops":
+                while True:
+                    pass
+            case "loops in C":  # where Python runs no signal handler
+                deque(repeat(None), maxlen=0)
+            case "runs a program":
+                subprocess.run(["sleep", "3600"])
         return 1.0

@@ -17,6 +17,12 @@ def meet(own: str, other: str, ctx: ToolContext) -> str:
     return f"{own} met {other}" if waited["exit_code"] == 0 else str(waited)
 
 
+@tool(read_only=True, seconds=LONG)
+def flood(own: str, other: str, ctx: ToolContext) -> str:
+    """Make a file, wait for another, and write until the sandbox's disk is full."""
+    return str(ctx.terminal(f"echo {own} >> /work/{own}; {WAIT.format(other)}; head -c 1G /dev/zero", LONG))
+
+
 class SideBySideConfig(OneFileConfig):
     enabled_toolsets: tuple[str, ...] | None = ("environment", "terminal", "file", "web")
 
@@ -27,6 +33,10 @@ class SideBySide(OneFile):
 
 def meets(own: str, other: str) -> ScriptedCall:
     return ScriptedCall(name="meet", arguments={"own": own, "other": other})
+
+
+def floods(own: str, other: str) -> ScriptedCall:
+    return ScriptedCall(name="flood", arguments={"own": own, "other": other})
 
 
 def runs(command: str) -> ScriptedCall:

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
+from clotho.plugins.browser.launch import lacking
 from clotho.runs.groups import scored_groups
 from clotho.testing import Script, ScriptedCall, ScriptedModel, ScriptedTurn, serving
 from clotho.testing.script import Conversation, Question
-from clotho.tools.browser.launch import lacking
 from environments.browser_tasks import TASKS
 from tests.cluster import Cluster
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from clotho.environment import AgentResult
+from clotho.plugins.web import corpus
 from clotho.rollouts.call import ToolError
 from clotho.runs.groups import scored_groups
 from clotho.testing import Conversation, Script, ScriptedCall, ScriptedModel, ScriptedTurn, serving
-from clotho.tools.web import corpus
 from environments._final_answer import final_answer
 from environments.code_math import PROBLEMS, same
 from environments.web_research import CORPUS, QUESTIONS, normalised

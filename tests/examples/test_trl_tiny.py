@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from clotho.plugins.trainers.trl import Completion
 from clotho.runs.ledger import Claim
-from clotho.trainers.trl import Completion
 from examples.trl_tiny.__main__ import BEGIN, END
 from examples.trl_tiny.chain import Training
 from examples.trl_tiny.comparison import Comparison, TrainingRun, over_seeds, table

@@ -16,11 +16,11 @@ from random import Random
 import pytest
 
 from clotho.errors import SandboxLost
+from clotho.plugins.browser.launch import lacking
+from clotho.plugins.browser.settings import BrowserSettings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.arguments import MAX_CHARS
-from clotho.tools.browser.launch import lacking
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.dispatch import Dispatched, accepted_arguments
 from clotho.tools.tool import Tool, ToolOutcome
 from tests.event_loop import watched_callbacks

@@ -19,8 +19,8 @@ from clotho.listeners.access import Access
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
-from clotho.monitoring.codec import SHOWN, Codec
-from clotho.monitoring.codec_server import CodecServer
+from clotho.plugins.codec.references import SHOWN, Codec
+from clotho.plugins.codec.server import CodecServer
 from clotho.rollouts.call import CallEntry, CallRequest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry, TurnRequest

@@ -13,8 +13,9 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from clotho.errors import InvalidInput, Unavailable
-from clotho.monitoring import notices
-from clotho.monitoring.notices import Notifier
+from clotho.plugins.notices import sending as notices
+from clotho.plugins.notices.sending import Notifier
+from clotho.plugins.notices.settings import NotifySettings
 from clotho.processes.ports import free_port
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.notice import Notice, RunEvent
@@ -25,7 +26,6 @@ from clotho.runs.targets import Target
 from clotho.temporal.search_attributes import RUN
 from clotho.testing.script import Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.worker_settings import NotifySettings
 from tests.cli.command import Finished, clotho
 from tests.cluster import Cluster
 from tests.monitoring.web_hook import SILENT, WebHook
@@ -49,7 +49,7 @@ def notifier(monkeypatch: pytest.MonkeyPatch, hook: WebHook) -> Notifier:
 
 
 def told_by(hook: WebHook) -> dict[str, str]:
-    return {"CLOTHO_NOTIFY__WEBHOOK_VARIABLE": "HOOK_URL", "HOOK_URL": hook.url}
+    return {"CLOTHO_PLUGINS__NOTICES__WEBHOOK_VARIABLE": "HOOK_URL", "HOOK_URL": hook.url}
 
 
 async def accepted(hook: WebHook, number: int) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ async def test_a_run_tells_that_it_paused_itself_and_that_it_ended(private_clust
     model = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(refusals,)))
     with closing(WebHook(503)) as hook:
         command = json.dumps([sys.executable, "-c", APPEND, str(told)])
-        await private_cluster.start_worker(CLOTHO_NOTIFY__COMMAND=command, **told_by(hook))
+        await private_cluster.start_worker(CLOTHO_PLUGINS__NOTICES__COMMAND=command, **told_by(hook))
         async with serving(model) as url:
             order = {"groups": 3, "max_open_groups": 1, "stop_after_failures": 2}
             handle = await start(private_cluster, "told", url, **order)

@@ -9,7 +9,7 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
-from clotho.orders.messages import RunOrder
+from clotho.plugins.orders.messages import RunOrder
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.rollouts.item import Item

@@ -16,8 +16,8 @@ from clotho.listeners.connections import HEADER_SECONDS
 from clotho.listeners.tokens import TokenAuth
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
-from clotho.orders.client import AsyncRolloutClient, RolloutClient
-from clotho.orders.messages import ClaimOrder, GroupAnswer, GroupOrder, OrderState
+from clotho.plugins.orders.client import AsyncRolloutClient, RolloutClient
+from clotho.plugins.orders.messages import ClaimOrder, GroupAnswer, GroupOrder, OrderState
 from clotho.processes.ports import free_port
 from tests.cluster import Cluster
 from tests.orders.service import RolloutService, file_item, file_tasks, serving_rollouts

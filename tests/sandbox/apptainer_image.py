@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from clotho.sandbox.apptainer.command import Apptainer
-from clotho.sandbox.apptainer.config import ApptainerConfig
+from clotho.plugins.apptainer.command import Apptainer
+from clotho.plugins.apptainer.config import ApptainerConfig
 from clotho.sandbox.backend import SandboxSpec
 from tests.machine_image import write_root
 

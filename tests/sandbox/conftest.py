@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from clotho.config import variable
-from clotho.sandbox.apptainer.backend import ApptainerBackend
+from clotho.plugins.apptainer.backend import ApptainerBackend
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.ssh.backend import SshBackend
+from clotho.plugins.ssh.config import SshConfig
+from clotho.plugins.ssh.remote.backend import RemoteBackend
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.registry import CustomConfig
-from clotho.sandbox.remote.backend import RemoteBackend
-from clotho.sandbox.ssh.backend import SshBackend
-from clotho.sandbox.ssh.config import SshConfig
 from examples.how_to.plain_backend import PlainBackend
 from tests.conformance_table import PROPERTY, Conformance
 from tests.containers import engine

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from clotho.config import variable
+from clotho.plugins.containers.machine import ContainerMachine
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.machine import Base, Start
 from clotho.processes.ports import free_port
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.containers.machine import ContainerMachine
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.machine import Base, Start
 from clotho.sandbox.supervised.control import ControlDirectory
 from tests.sandbox.clouds.cloud import opened
 from tests.sandbox.clouds.live import MISSING

@@ -6,10 +6,10 @@ from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from clotho.errors import ClothoError, SandboxUnavailable
+from clotho.plugins.ssh.remote.backend import RemoteBackend
+from clotho.plugins.ssh.remote.connection import Connection, Stream
+from clotho.plugins.ssh.remote.instance import RemoteInstance
 from clotho.sandbox.local.folders import SandboxFolder
-from clotho.sandbox.remote.backend import RemoteBackend
-from clotho.sandbox.remote.connection import Connection, Stream
-from clotho.sandbox.remote.instance import RemoteInstance
 from clotho.sandbox.supervised.control import ControlDirectory
 
 folders: set[Path] = set()
@@ -29,7 +29,7 @@ class PipedHost:
     """Starts a server of the sandboxes in `folder` for every stream."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self._command = (sys.executable, "-m", "clotho.sandbox.remote", str(folder), *options)
+        self._command = (sys.executable, "-m", "clotho.plugins.ssh.remote", str(folder), *options)
         self.started: list[Process] = []
         folders.add(folder)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from clotho.identifiers.hashed import job_key
+from clotho.plugins.containers.relay.control import RelayedControl
+from clotho.plugins.ssh.remote.instance import RemoteInstance
 from clotho.sandbox.backend import Job, JobState
-from clotho.sandbox.relay.control import RelayedControl
-from clotho.sandbox.remote.instance import RemoteInstance
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from tests.sandbox.engine_elsewhere import control_behind

@@ -14,14 +14,14 @@ from shlex import quote
 
 import pytest
 
+from clotho.plugins.ssh.address import SshHost
+from clotho.plugins.ssh.backend import SshBackend
 from clotho.processes.ports import free_port
-from clotho.sandbox.ssh.backend import SshBackend
-from clotho.ssh_host import SshHost
 from tests.sandbox.remote_host import folders
 from tests.support import PATIENCE_SECONDS
 
 CHECKOUT = Path(__file__).parents[2]
-SERVER = f"cd {quote(str(CHECKOUT))} && exec {quote(sys.executable)} -m clotho.sandbox.remote"
+SERVER = f"cd {quote(str(CHECKOUT))} && exec {quote(sys.executable)} -m clotho.plugins.ssh.remote"
 CONFIGURATION = """\
 ListenAddress 127.0.0.1
 Port {port}
@@ -122,7 +122,7 @@ def sshd(folder: Path) -> Iterator[SshServer]:
 def patient_connections() -> Iterator[None]:
     """A server that takes its time is no outage."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clotho.sandbox.ssh.host.CONNECT_SECONDS", PATIENCE_SECONDS)
+        patch.setattr("clotho.plugins.ssh.host.CONNECT_SECONDS", PATIENCE_SECONDS)
         yield
 
 

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 
 from clotho.config import SandboxSettings
 from clotho.errors import InvalidInput, SandboxUnavailable
-from clotho.sandbox.apptainer.backend import ApptainerBackend
-from clotho.sandbox.apptainer.command import Apptainer, bind
-from clotho.sandbox.apptainer.config import ApptainerConfig
-from clotho.sandbox.apptainer.images import Images
+from clotho.plugins.apptainer.backend import ApptainerBackend
+from clotho.plugins.apptainer.command import Apptainer, bind
+from clotho.plugins.apptainer.config import ApptainerConfig
+from clotho.plugins.apptainer.images import Images
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.registry import LocalConfig, chosen_backend, open_backend
 from clotho.sandbox.threads import with_image

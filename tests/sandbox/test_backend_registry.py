@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from clotho.config import SandboxSettings
 from clotho.errors import InvalidInput
+from clotho.plugins.containers.config import DockerConfig
 from clotho.run_settings import RunSettings
 from clotho.sandbox.backend import SandboxSpec, require_backend
-from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.registry import AnyConfig, CustomConfig, LocalConfig, chosen_backend, open_backend
 from tests.sandbox.conftest import needs_root
 from tests.support import PATIENCE_SECONDS
@@ -108,7 +108,7 @@ def test_sandboxes_of_a_cloud_begin_from_an_image(cloud: str) -> None:
 
 async def test_a_cloud_without_its_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "modal", None)
-    monkeypatch.delitem(sys.modules, "clotho.sandbox.clouds.modal", raising=False)
+    monkeypatch.delitem(sys.modules, "clotho.plugins.clouds.modal", raising=False)
     backend = open_backend(SandboxSettings(), tmp_path)
     spec = SandboxSpec(backend=chosen_backend("modal", "python:3.12-slim", LocalConfig()))
     with pytest.raises(InvalidInput, match=r"clotho-rollouts\[modal\]"):

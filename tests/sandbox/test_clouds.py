@@ -10,12 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
-from clotho.sandbox.clouds.config import ModalConfig
-from clotho.sandbox.clouds.pace import Pace
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.instances import MAKING_SECONDS
-from clotho.sandbox.relay.machine import Base, Channel, Machine
-from clotho.sandbox.relay.records import RelayFolder
+from clotho.plugins.clouds.config import ModalConfig
+from clotho.plugins.clouds.pace import Pace
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.instances import MAKING_SECONDS
+from clotho.plugins.containers.relay.machine import Base, Channel, Machine
+from clotho.plugins.containers.relay.records import RelayFolder
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from tests.sandbox.clouds.cloud import CLOUDS, Cloud, needs_root
 
@@ -283,8 +283,8 @@ async def test_a_sandbox_at_modal_ends_without_a_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with CLOUDS["modal"](tmp_path, monkeypatch) as cloud:
-        monkeypatch.setattr("clotho.sandbox.clouds.modal.CHECK_SECONDS", 0.1)
-        monkeypatch.setattr("clotho.sandbox.clouds.modal.CHECKS", 3)
+        monkeypatch.setattr("clotho.plugins.clouds.modal.CHECK_SECONDS", 0.1)
+        monkeypatch.setattr("clotho.plugins.clouds.modal.CHECKS", 3)
         machines = cloud.client()
         await create(machines, cloud)
         while await machines.find("m1") is not None:

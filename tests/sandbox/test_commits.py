@@ -6,11 +6,11 @@ from pathlib import Path
 import docker
 import pytest
 
+from clotho.plugins.containers import commits
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.holdings import KEPT
 from clotho.sandbox.backend import Labels
 from clotho.sandbox.checkpoints import Checkpoint, NotTaken
-from clotho.sandbox.containers import commits
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.holdings import KEPT
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell
 from tests.sandbox.test_containers import containers, sdk, spec_of

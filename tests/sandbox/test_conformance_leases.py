@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.records import RelayFolder
+from clotho.plugins.ssh.remote.instance import RemoteInstance
 from clotho.sandbox.backend import JobState, Labels, SandboxSpec
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.records import RelayFolder
-from clotho.sandbox.remote.instance import RemoteInstance
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.launch import lock_holder

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.engine import Engine
-from clotho.sandbox.containers.folders import ContainerFolder
-from clotho.sandbox.containers.layer import written
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.engine import Engine
+from clotho.plugins.containers.folders import ContainerFolder
+from clotho.plugins.containers.layer import written
 from tests.sandbox.shell import Shell
 from tests.sandbox.test_containers import Made, containers, made, sdk
 

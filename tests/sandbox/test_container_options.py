@@ -7,8 +7,8 @@ import pytest
 from docker.errors import APIError
 
 from clotho.errors import InvalidInput
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.engine import engine_failures
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.engine import engine_failures
 from clotho.sandbox.registry import LocalConfig, chosen_backend
 from tests.machine_image import IMAGE
 from tests.sandbox.test_containers import containers, spec_of

@@ -1,10 +1,12 @@
 """Sandboxes in containers, beside what the conformance suite asks of every backend."""
 
 import asyncio
+import io
 import os
 import secrets
 import signal
 import sys
+import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,15 +22,15 @@ from clotho.errors import (
     SandboxUnavailable,
     WorkspaceRefused,
 )
+from clotho.plugins.containers import host, leftovers
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.engine import Engine
+from clotho.plugins.containers.folders import ContainerFolder
+from clotho.plugins.containers.holdings import LABEL, LEASE_LABEL
+from clotho.plugins.containers.images import build
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
-from clotho.sandbox.containers import host, leftovers
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.engine import Engine
-from clotho.sandbox.containers.folders import ContainerFolder
-from clotho.sandbox.containers.holdings import LABEL, LEASE_LABEL
-from clotho.sandbox.containers.images import build
 from clotho.sandbox.supervised import archives
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.machine_image import IMAGE
@@ -589,6 +591,28 @@ async def test_a_hundred_rollouts_build_an_image_once(
     assert await asyncio.to_thread(asked) != name
     for image in {each.id for each in sdk.images.list()} - before:
         sdk.images.remove(image, force=True)
+
+
+async def test_an_image_is_built_anew_when_the_one_that_it_begins_from_has_changed(
+    tmp_path: Path, engine: str, folder: Path, sdk: docker.DockerClient
+) -> None:
+    base = "localhost/clotho-test-base"
+    (tmp_path / "Dockerfile").write_text(f"FROM {base}\nLABEL of=test\n")
+    one = Engine(engine)
+    names: list[str] = []
+    for content in ("first", "second"):
+        root = io.BytesIO()
+        with tarfile.open(fileobj=root, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo(content))
+        sdk.api.import_image_from_data(root.getvalue(), repository=base)
+        again = [
+            await asyncio.to_thread(build, one, tmp_path, "Dockerfile", folder / "build-locks")
+            for _ in range(2)
+        ]
+        names += set(again)
+    assert len(names) == len(set(names)) == 2
+    for name in (*names, base):
+        sdk.images.remove(name, force=True)
 
 
 async def test_a_step_that_fails_shows_the_end_of_its_log(context: Path, engine: str, folder: Path) -> None:

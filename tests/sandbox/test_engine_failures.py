@@ -7,11 +7,11 @@ import pytest
 
 from clotho.config import engine_socket
 from clotho.errors import InvalidInput, SandboxUnavailable
+from clotho.plugins.containers import engine as engine_module
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.engine import Engine
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.containers import engine as engine_module
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.engine import Engine
 from clotho.sandbox.local.backend import LocalBackend
 from tests.sandbox.conftest import SPECS, needs_root
 from tests.sandbox.fake_engine import SLOW_SECONDS, ServedEngine

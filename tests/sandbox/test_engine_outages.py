@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 
 from clotho.errors import SandboxUnavailable
+from clotho.plugins.containers.backend import ContainerBackend
 from clotho.sandbox.checkpoints import Checkpoint
-from clotho.sandbox.containers.backend import ContainerBackend
 from clotho.sandbox.supervised import launch
 from tests.sandbox.dying_engine import DyingEngine, dying_engine
 from tests.sandbox.late_start import starting_late

@@ -24,6 +24,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
 from clotho.monitoring.metrics import Metrics
+from clotho.plugins.browser.client import BrowserClient
 from clotho.rollouts.call import CallRequest
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import LeaseRequest
@@ -33,7 +34,6 @@ from clotho.runs.manifest import open_run, read_manifest
 from clotho.runs.request import run_manifest
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.tools.browser.client import BrowserClient
 from tests.sandbox.conftest import needs_root
 from tests.support import ONE_FILE
 

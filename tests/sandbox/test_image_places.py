@@ -5,8 +5,8 @@ from pathlib import Path
 import docker
 import pytest
 
+from clotho.plugins.containers.backend import ContainerBackend
 from clotho.sandbox.checkpoints import Checkpoint
-from clotho.sandbox.containers.backend import ContainerBackend
 from tests.sandbox.copies import Copies
 from tests.sandbox.shell import Shell
 from tests.sandbox.test_commits import kept_images

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,12 +13,11 @@ from clotho.errors import FileRefused, InvalidInput, IsolationUnavailable
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.local.bubblewrap import PROGRAM
 from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.local.users import RANGE
-from clotho.sandbox.supervisor import supervisor_path
 from tests.sandbox.conftest import SPECS, Fresh, needs_root
+from tests.sandbox.pretender import make_pretender
 from tests.sandbox.shell import Shell, control_groups
 from tests.support import SHARED_LEASE
 
@@ -271,12 +269,7 @@ async def test_refuses_without_isolation(folder: Path, lease: str) -> None:
 
 async def test_refuses_a_bubblewrap_that_does_not_isolate(folder: Path, lease: str) -> None:
     """Trying is the proof, not the program's presence."""
-    pretender = folder / "pretender"
-    supervisor = shutil.copy(supervisor_path(), folder)  # users of sandboxes may not enter the checkout
-    program = f'if [ "$1" = {PROGRAM} ]; then shift; set -- {supervisor} "$@"; fi'
-    pretender.write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; {program}; exec "$@"\n')
-    pretender.chmod(0o755)
-    backend = LocalBackend(folder / "pretended", bubblewrap=str(pretender))
+    backend = LocalBackend(folder / "pretended", bubblewrap=str(make_pretender(folder)))
     with pytest.raises(IsolationUnavailable, match="network"):
         await backend.create(lease, SandboxSpec())
 

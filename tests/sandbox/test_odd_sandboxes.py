@@ -7,19 +7,19 @@ from pathlib import Path
 import docker
 import pytest
 
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.holdings import LABEL, LEASE_LABEL
+from clotho.plugins.containers.machine import ContainerMachine
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.instances import MADE_BY_RELAY, OF_THE_BACKEND
+from clotho.plugins.containers.relay.records import RelayFolder
 from clotho.sandbox import reaper
 from clotho.sandbox.backend import LeaseRecord, SandboxSpec
 from clotho.sandbox.backends import Backends
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.holdings import LABEL, LEASE_LABEL
-from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.bubblewrap import View
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.reaper import OwnerState, SandboxReaper
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.instances import MADE_BY_RELAY, OF_THE_BACKEND
-from clotho.sandbox.relay.records import RelayFolder
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.verifying import expanded

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import SandboxUnavailable
+from clotho.plugins.containers.relay.backend import RelayedBackend
 from clotho.sandbox.backend import Labels
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.relay.backend import RelayedBackend
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from tests.sandbox.conftest import BACKENDS, SPECS, needs_root
 

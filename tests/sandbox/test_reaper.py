@@ -11,19 +11,19 @@ import pytest
 
 from clotho.config import SandboxSettings
 from clotho.errors import InvalidInput, JournalCorrupt, Unavailable
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.folders import ContainerFolder
+from clotho.plugins.containers.machine import ContainerMachine
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.records import RelayFolder
 from clotho.sandbox import reaper
 from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.backends import Backends
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.folders import ContainerFolder
-from clotho.sandbox.containers.machine import ContainerMachine
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.reaper import OwnerState, SandboxReaper
 from clotho.sandbox.registry import BackendsBeside
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.records import RelayFolder
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from tests.sandbox.conftest import SPECS, needs_root
 from tests.sandbox.fake_engine import ServedEngine

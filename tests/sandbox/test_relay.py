@@ -15,17 +15,17 @@ import pytest
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.machine import ContainerMachine
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.control import RelayedControl
+from clotho.plugins.containers.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND
+from clotho.plugins.containers.relay.loop import blocking
+from clotho.plugins.containers.relay.machine import Found
+from clotho.plugins.containers.relay.records import RelayFolder, scope
+from clotho.plugins.containers.relay.stream import MAGIC, MOST_DATA, RelayStream, StreamEnded
 from clotho.sandbox.backend import JobState, SandboxSpec
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.machine import ContainerMachine
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.control import RelayedControl
-from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND
-from clotho.sandbox.relay.loop import blocking
-from clotho.sandbox.relay.machine import Found
-from clotho.sandbox.relay.records import RelayFolder, scope
-from clotho.sandbox.relay.stream import MAGIC, MOST_DATA, RelayStream, StreamEnded
 from clotho.sandbox.supervised.launch import lock_holder
 from clotho.sandbox.supervisor import supervisor_path
 from tests.machine_image import IMAGE

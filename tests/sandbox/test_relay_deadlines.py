@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import SandboxUnavailable
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.control import RelayedControl
+from clotho.plugins.containers.relay.loop import blocking
+from clotho.plugins.containers.relay.machine import Base, Channel, Found, Start
+from clotho.plugins.containers.relay.reconnecting import Relay
+from clotho.plugins.containers.relay.requests import filled_by_commands
+from clotho.plugins.containers.relay.stream import MAGIC
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.control import RelayedControl
-from clotho.sandbox.relay.loop import blocking
-from clotho.sandbox.relay.machine import Base, Channel, Found, Start
-from clotho.sandbox.relay.reconnecting import Relay
-from clotho.sandbox.relay.requests import filled_by_commands
-from clotho.sandbox.relay.stream import MAGIC
 from clotho.sandbox.threads import with_files, with_sandbox
 from tests.support import PATIENCE_SECONDS
 
@@ -114,9 +114,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         "stream.SEND_SECONDS",
         "stream.CLOSE_SECONDS",
     ):
-        monkeypatch.setattr(f"clotho.sandbox.relay.{name}", SHORT_SECONDS)
+        monkeypatch.setattr(f"clotho.plugins.containers.relay.{name}", SHORT_SECONDS)
     for name in ("loop.BLOCKING_SECONDS", "backend.IMAGE_SECONDS", "instances.CREATE_SECONDS"):
-        monkeypatch.setattr(f"clotho.sandbox.relay.{name}", 4 * SHORT_SECONDS)
+        monkeypatch.setattr(f"clotho.plugins.containers.relay.{name}", 4 * SHORT_SECONDS)
 
 
 STEPS = ("base", "create", "create, cancelled or not", "put", "open", "receive", "close", "find", "destroy")

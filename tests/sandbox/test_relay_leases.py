@@ -10,29 +10,29 @@ from types import SimpleNamespace
 
 import pytest
 
-from clotho.clouds import ModalAccount
 from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.plugins.clouds.accounts import ModalAccount
+from clotho.plugins.clouds.opened import ImportedMachines
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.control import RelayedControl
+from clotho.plugins.containers.relay.instances import drawn
+from clotho.plugins.containers.relay.loop import blocking
+from clotho.plugins.containers.relay.machine import Channel
+from clotho.plugins.containers.relay.reconnecting import TRIES, Relay
+from clotho.plugins.containers.relay.records import RelayFolder
+from clotho.plugins.containers.relay.stream import ANSWER_SECONDS, MAGIC, RelayStream, StreamEnded
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.backends import Backends
-from clotho.sandbox.clouds.opened import ImportedMachines
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.control import RelayedControl
-from clotho.sandbox.relay.instances import drawn
-from clotho.sandbox.relay.loop import blocking
-from clotho.sandbox.relay.machine import Channel
-from clotho.sandbox.relay.reconnecting import TRIES, Relay
-from clotho.sandbox.relay.records import RelayFolder
-from clotho.sandbox.relay.stream import ANSWER_SECONDS, MAGIC, RelayStream, StreamEnded
 from clotho.sandbox.threads import with_sandbox
 from tests.machine_image import IMAGE
 from tests.sandbox.engine_elsewhere import LikeACloud
 from tests.sandbox.shell import Shell, until_true
 from tests.support import PATIENCE_SECONDS
 
-IMPORTLIB = "clotho.sandbox.clouds.opened.importlib"
+IMPORTLIB = "clotho.plugins.clouds.opened.importlib"
 SPEC = SandboxSpec(backend=DockerConfig(image=IMAGE, workdir="/work"), disk_mb=200, memory_mb=512)
 
 
@@ -57,7 +57,7 @@ class Faulty(LikeACloud):
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A renewal that takes its time is taken for no failure."""
-    monkeypatch.setattr("clotho.sandbox.relay.loop.RENEW_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("clotho.plugins.containers.relay.loop.RENEW_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_platform_that_hangs_holds_a_renewal_up_for_its_time_alone(
 ) -> None:
     shell = Shell(await backend.create(lease, SPEC))
     blocking(control_of(shell).relay.close())
-    monkeypatch.setattr("clotho.sandbox.relay.loop.RENEW_SECONDS", 0.2)
+    monkeypatch.setattr("clotho.plugins.containers.relay.loop.RENEW_SECONDS", 0.2)
     machine.hanging = step
     with pytest.raises(SandboxUnavailable, match="takes more than"):
         await backend.renew(lease, 60)
@@ -147,7 +147,7 @@ class Ending:
 async def test_streams_that_end_are_replaced_for_a_time(
     monkeypatch: pytest.MonkeyPatch, seconds: float, streams: int
 ) -> None:
-    monkeypatch.setattr("clotho.sandbox.relay.reconnecting.TRIES_SECONDS", seconds)
+    monkeypatch.setattr("clotho.plugins.containers.relay.reconnecting.TRIES_SECONDS", seconds)
     made: list[Channel] = []
 
     async def opener() -> Channel:
@@ -165,7 +165,7 @@ async def test_a_host_that_stalls_for_two_minutes_is_not_taken_for_a_lost_sandbo
     """Each stream greets, and then times out."""
     now = 0.0
     clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr("clotho.sandbox.relay.reconnecting.time", clock)
+    monkeypatch.setattr("clotho.plugins.containers.relay.reconnecting.time", clock)
 
     async def opener() -> Channel:
         return Ending()
@@ -182,7 +182,7 @@ async def test_a_host_that_stalls_for_two_minutes_is_not_taken_for_a_lost_sandbo
 
 
 async def test_a_relay_that_does_not_open_is_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clotho.sandbox.relay.reconnecting.OPENING_SECONDS", 0.05)
+    monkeypatch.setattr("clotho.plugins.containers.relay.reconnecting.OPENING_SECONDS", 0.05)
 
     async def opener() -> Channel:
         await asyncio.Event().wait()

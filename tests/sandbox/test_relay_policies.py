@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput, SandboxLost, WorkspaceRefused
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.records import RelayFolder
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.records import RelayFolder
 from tests.machine_image import IMAGE
 from tests.sandbox.clouds.cloud import CLOUDS, needs_root
 from tests.sandbox.engine_elsewhere import LikeACloud, relayed_backend
@@ -33,7 +33,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_a_machine_whose_disk_commands_have_filled_is_lost_for_that_reason(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease: str, then: str
 ) -> None:
-    monkeypatch.setattr("clotho.sandbox.relay.control.RECHECK_SECONDS", 0.2)
+    monkeypatch.setattr("clotho.plugins.containers.relay.control.RECHECK_SECONDS", 0.2)
     async with CLOUDS["e2b"](small_disk, monkeypatch) as cloud:
         backend = RelayedBackend(tmp_path / "sandboxes", cloud.client())
         shell = Shell(await backend.create(lease, cloud.spec()))
@@ -50,7 +50,7 @@ async def test_a_machine_whose_disk_commands_have_filled_is_lost_for_that_reason
 async def test_more_than_a_verifier_can_be_given_is_refused_before_there_is_one(
     engine_elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease: str
 ) -> None:
-    monkeypatch.setattr("clotho.sandbox.relay.verifiers.MAX_CHECKPOINT_BYTES", 1 << 20)
+    monkeypatch.setattr("clotho.plugins.containers.relay.verifiers.MAX_CHECKPOINT_BYTES", 1 << 20)
     made: list[str] = []
 
     class Noting(LikeACloud):

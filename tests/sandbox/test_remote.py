@@ -13,16 +13,16 @@ import pytest
 
 from clotho.environment.workspace import LARGEST_FILE
 from clotho.errors import FileRefused, InvalidInput, JournalCorrupt, SandboxLost, SandboxUnavailable
+from clotho.plugins.ssh.remote import link
+from clotho.plugins.ssh.remote.backend import Opener, RemoteBackend
+from clotho.plugins.ssh.remote.calls import RemoteCall
+from clotho.plugins.ssh.remote.connection import Connection, Stream
+from clotho.plugins.ssh.remote.link import MAGIC, MAX_MESSAGE_BYTES, PIECE_BYTES, Link, Received
+from clotho.plugins.ssh.remote.messages import RemoteError, pack, unpack
+from clotho.plugins.ssh.remote.server import serve
 from clotho.sandbox.backend import JobState, SandboxBackend, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.sandbox.remote import link
-from clotho.sandbox.remote.backend import Opener, RemoteBackend
-from clotho.sandbox.remote.calls import RemoteCall
-from clotho.sandbox.remote.connection import Connection, Stream
-from clotho.sandbox.remote.link import MAGIC, MAX_MESSAGE_BYTES, PIECE_BYTES, Link, Received
-from clotho.sandbox.remote.messages import RemoteError, pack, unpack
-from clotho.sandbox.remote.server import serve
 from tests.sandbox.conftest import SPECS
 from tests.sandbox.remote_host import PipedHost
 from tests.sandbox.shell import Shell
@@ -156,7 +156,7 @@ async def test_a_file_is_read_whole_up_to_the_largest_that_may_be(
 async def test_a_file_that_is_too_long_for_the_stream_is_refused(
     far: RemoteBackend, wanted: SandboxSpec, lease: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clotho.sandbox.remote.instance.MAX_WRITTEN_BYTES", 1 << 10)
+    monkeypatch.setattr("clotho.plugins.ssh.remote.instance.MAX_WRITTEN_BYTES", 1 << 10)
     shell = Shell(await far.create(lease, wanted))
     with pytest.raises(FileRefused, match="large: 1025 bytes are more"):
         await shell.sandbox.write_file("large", b"." * 1025)

@@ -11,13 +11,13 @@ import pytest
 
 from clotho.config import SandboxSettings
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.plugins.ssh.address import SshHost
+from clotho.plugins.ssh.backend import SshBackend
+from clotho.plugins.ssh.config import SshConfig
+from clotho.plugins.ssh.host import PoolHost
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.registry import open_backend
-from clotho.sandbox.ssh.backend import SshBackend
-from clotho.sandbox.ssh.config import SshConfig
-from clotho.sandbox.ssh.host import PoolHost
-from clotho.ssh_host import SshHost
 from tests.sandbox.conftest import SPECS
 from tests.sandbox.shell import Shell, until
 from tests.sandbox.ssh_host import SERVER, SshServer, make_key, patient_connections, ssh_backend
@@ -103,7 +103,7 @@ async def test_a_host_away_for_longer_than_a_lease_has_lost_its_sandboxes(
     backend = pool(server.host("alpha"), lease_seconds=600.0)
     made = await backend.create(lease, SPEC)
     server.vanish()
-    monkeypatch.setattr("clotho.sandbox.ssh.host.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("clotho.plugins.ssh.host.time", SimpleNamespace(monotonic=lambda: now))
     for _ in range(2):  # the first call may be what finds the connection closed
         with pytest.raises(SandboxUnavailable):
             await backend.attach(lease, made.incarnation)
@@ -123,7 +123,7 @@ async def test_a_host_away_for_longer_than_a_lease_has_lost_its_sandboxes(
 async def test_a_host_whose_server_does_not_start_is_out_of_reach(
     servers: Servers, pool: Pool, lease: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clotho.sandbox.ssh.host.RETRY_SECONDS", 600.0)
+    monkeypatch.setattr("clotho.plugins.ssh.host.RETRY_SECONDS", 600.0)
     server, tries = servers(), folder / "tries"
     backend = pool(server.host("alpha", command=f"echo >> {tries}; exit 3; :"), lease_seconds=1.0)
     with pytest.raises(SandboxUnavailable, match=r"ended \(3\)"):

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import SandboxUnavailable
+from clotho.plugins.containers import leftovers
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.engine import Engine
+from clotho.plugins.containers.folders import ContainerFolder, members
+from clotho.plugins.containers.holdings import LABEL, Made
+from clotho.plugins.containers.leftovers import reap_leftovers
+from clotho.plugins.containers.machine import ContainerMachine
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND
+from clotho.plugins.containers.relay.machine import Found
+from clotho.plugins.containers.relay.records import RelayFolder, scope
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.containers import leftovers
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.engine import Engine
-from clotho.sandbox.containers.folders import ContainerFolder, members
-from clotho.sandbox.containers.holdings import LABEL, Made
-from clotho.sandbox.containers.leftovers import reap_leftovers
-from clotho.sandbox.containers.machine import ContainerMachine
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND
-from clotho.sandbox.relay.machine import Found
-from clotho.sandbox.relay.records import RelayFolder, scope
 from clotho.sandbox.supervised.folders import identity_of
 from tests.machine_image import IMAGE
 from tests.sandbox.engine_elsewhere import LikeACloud

@@ -14,12 +14,12 @@ import docker
 import pytest
 
 from clotho.errors import InvalidInput, SandboxUnavailable
+from clotho.plugins.containers import pool
+from clotho.plugins.containers.backend import ContainerBackend
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.folders import ContainerFolder, ContainerRecord, members
+from clotho.plugins.containers.pool import WarmPool
 from clotho.sandbox.backend import Labels, SandboxSpec
-from clotho.sandbox.containers import pool
-from clotho.sandbox.containers.backend import ContainerBackend
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.sandbox.containers.folders import ContainerFolder, ContainerRecord, members
-from clotho.sandbox.containers.pool import WarmPool
 from tests.machine_image import IMAGE
 from tests.sandbox.shell import Shell, until_true
 from tests.sandbox.test_containers import spec_of
@@ -30,8 +30,8 @@ LABELS = Labels(store="s", cluster="c", namespace="n", rollout="warm/g000000/r0"
 DIES = """
 import asyncio, sys, time
 from pathlib import Path
-from clotho.sandbox.containers import pool
-from clotho.sandbox.containers.backend import ContainerBackend
+from clotho.plugins.containers import pool
+from clotho.plugins.containers.backend import ContainerBackend
 from tests.sandbox.test_containers import spec_of
 
 pool.LEASE_SECONDS, pool.RENEW_SECONDS = 8, 0.5

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.trainer_api import TrainerApi
+from clotho.plugins.atropos.trainer_api import TrainerApi
 from tests.atropos_api.service import ENV, TRAINER, Api, group, number_of, running
 from tests.processor_time import processor_seconds
 from tests.support import PATIENCE_SECONDS
 
 SMALL = {
-    "CLOTHO_ATROPOS_API__MAX_BODY_BYTES": "1000000",
-    "CLOTHO_ATROPOS_API__MAX_UNPACKED_BYTES": "4000000",
-    "CLOTHO_ATROPOS_API__BODY_SECONDS": str(PATIENCE_SECONDS),
-    "CLOTHO_ATROPOS_API__ALLOWED_ORIGINS": '["https://dashboard.example"]',
+    "CLOTHO_PLUGINS__ATROPOS__MAX_BODY_BYTES": "1000000",
+    "CLOTHO_PLUGINS__ATROPOS__MAX_UNPACKED_BYTES": "4000000",
+    "CLOTHO_PLUGINS__ATROPOS__BODY_SECONDS": str(PATIENCE_SECONDS),
+    "CLOTHO_PLUGINS__ATROPOS__ALLOWED_ORIGINS": '["https://dashboard.example"]',
     "TOKEN": "an open secret",
 }
-HASTY = {**SMALL, "CLOTHO_ATROPOS_API__BODY_SECONDS": "15"}
+HASTY = {**SMALL, "CLOTHO_PLUGINS__ATROPOS__BODY_SECONDS": "15"}
 """With time for a slow machine to send the other requests before the first body is given up."""
 GENEROUS_MB = 600
 """More than the process needs, and less than what it is attacked with would take."""

@@ -10,16 +10,16 @@ import pytest
 from pydantic import ValidationError
 from temporalio.client import Client
 
-from clotho.cli.serve_rollouts import LIMITS
 from clotho.errors import InvalidInput
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.listeners.access import Access
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
-from clotho.orders.messages import RunOrder
-from clotho.orders.ordering import Orders
-from clotho.orders.server import RolloutApi
+from clotho.plugins.orders.command import LIMITS
+from clotho.plugins.orders.messages import RunOrder
+from clotho.plugins.orders.ordering import Orders
+from clotho.plugins.orders.server import RolloutApi
 from clotho.run_settings import RunSettings
 
 ON_HOST = {"x": {"command": ["id"], "where": "host"}}

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import pytest
 
-from clotho.tools.mcp.servers import McpServers, ProbedSandbox
-from clotho.tools.mcp.settings import McpServer
-from clotho.tools.mcp.tool import tools_of
+from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
+from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.tool import tools_of
 from tests.event_loop import watched_callbacks
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell

@@ -9,9 +9,10 @@ from pathlib import Path
 import boto3
 import pytest
 
-from clotho.config import S3Settings
+from clotho.config import settings_class
 from clotho.journal.open_store import open_store
 from clotho.journal.store import Store
+from clotho.plugins.s3.settings import S3Settings
 from tests.containers import s3_server
 from tests.s3_server import S3Server
 from tests.stores.proxy import DisturbedConnection
@@ -30,7 +31,7 @@ class Place:
     s3: S3Settings = field(default_factory=S3Settings)
 
     def open(self) -> Store:
-        return open_store(self.location, self.s3)
+        return open_store(self.location, settings_class()(plugins={"s3": self.s3}))
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,9 @@ async def test_an_outage_costs_a_run_nothing_but_time(
     on_s3 = partial(ClusterOnS3, place=s3_place)
     async with cluster_in(temporal, folder / "on-s3", "on-s3", on_s3) as cluster, serving(model) as url:
         assert disturbed_place.s3.endpoint is not None
-        await cluster.start_worker(CLOTHO_S3__ENDPOINT=disturbed_place.s3.endpoint, CLOTHO_S3__TIMEOUT="1")
+        await cluster.start_worker(
+            CLOTHO_PLUGINS__S3__ENDPOINT=disturbed_place.s3.endpoint, CLOTHO_PLUGINS__S3__TIMEOUT="1"
+        )
         handle = await start(cluster, "outage", url, group_size=2)
 
         async def sampled() -> bool:

@@ -6,10 +6,11 @@ import uuid
 
 import pytest
 
-from clotho.config import S3Settings, load_settings
+from clotho.config import Settings, load_settings
 from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.journal.folder import FilesystemStore
 from clotho.journal.open_store import open_existing, open_store
+from clotho.plugins.s3.settings import S3Settings
 from tests.s3_server import S3Server
 from tests.stores import proxy
 from tests.stores.conftest import Place
@@ -23,20 +24,20 @@ async def refusal(place: Place, **changed: object) -> str:
 
 
 def test_a_path_is_a_folder(tmp_path: object) -> None:
-    assert isinstance(open_store(f"{tmp_path}/store", S3Settings()), FilesystemStore)
+    assert isinstance(open_store(f"{tmp_path}/store", Settings()), FilesystemStore)
 
 
 @pytest.mark.parametrize(
     "location", ["gs://bucket/x", "s3://", "s3:///x", "s3://key:secret@bucket", "s3://b?x"]
 )
 def test_other_locations_are_refused(location: str) -> None:
-    with pytest.raises(InvalidInput, match="give a folder or s3://bucket/prefix"):
-        open_store(location, S3Settings())
+    with pytest.raises(InvalidInput, match="give a folder or s3://"):
+        open_store(location, Settings())
 
 
 def test_a_folder_that_is_not_there_does_not_come_to_be_by_reading(tmp_path: object) -> None:
     with pytest.raises(InvalidInput, match="there is no store"):
-        open_existing(f"{tmp_path}/mistyped", S3Settings())
+        open_existing(f"{tmp_path}/mistyped", Settings())
 
 
 async def test_a_whole_bucket_is_a_store_too(s3_place: Place, bucket: str) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from clotho.config import S3Settings
 from clotho.errors import JournalCorrupt, StoreUnavailable
 from clotho.journal import Journal
-from clotho.journal.s3 import ATTEMPTS
 from clotho.journal.store import Store
+from clotho.plugins.s3.settings import S3Settings
+from clotho.plugins.s3.store import ATTEMPTS
 from clotho.rollouts.verification import EpochEntry
 from tests.s3_server import S3Server
 from tests.stores import proxy
@@ -47,7 +47,7 @@ async def test_who_was_first_is_told_so_though_an_answer_went_missing(
 async def opened(place: Place, disturbance: Disturbance, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A patient store; where it is to wait in vain, one that soon asks again, as often as it takes."""
     if disturbance is proxy.answer_never:
-        monkeypatch.setattr("clotho.journal.s3.ATTEMPTS", MANY_ATTEMPTS)
+        monkeypatch.setattr("clotho.plugins.s3.store.ATTEMPTS", MANY_ATTEMPTS)
         hasty = place.s3.model_copy(update={"timeout": HASTE_SECONDS})
         place = dataclasses.replace(place, s3=hasty)
     return await asyncio.to_thread(place.open)
@@ -113,7 +113,7 @@ async def test_a_key_that_is_taken_before_its_object_can_be_read_is_tried_again(
 async def test_a_conflict_that_lasts_is_an_outage(
     disturbed: Store, connection: DisturbedConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clotho.journal.s3_bucket.CONFLICT_PAUSES_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr("clotho.plugins.s3.bucket.CONFLICT_PAUSES_SECONDS", (0.01, 0.01))
     connection.disturb("PUT", proxy.refused(409, "ConditionalRequestConflict"), times=3)
     with pytest.raises(StoreUnavailable, match="ConditionalRequestConflict"):
         await disturbed.create("a/b", b"first")

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from clotho.journal import Journal
-from clotho.viewer.raw import raw_entry
-from clotho.viewer.run_index import RunIndex
+from clotho.plugins.viewer.raw import raw_entry
+from clotho.plugins.viewer.run_index import RunIndex
 from tests.stores.conftest import Place
 from tests.viewer.stored import write_group, write_run
 

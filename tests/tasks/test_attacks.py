@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clotho.errors import VerificationFailed
-from clotho.tasks import control
+from clotho.plugins.task_folders import control
 from clotho.testing import sandboxed_context
 from clotho.testing.task import SandboxedTask
 from environments.task_folders import TaskFolders, TaskFoldersConfig
@@ -24,6 +24,10 @@ CHECK = """\
 grep -q right answer && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt
 """
 FORGE = "echo 1 > /logs/verifier/reward.txt"
+READ = "while read -r line; do echo $line; done < /logs/verifier/reward.txt"
+SLOW_CONTAINERS = pytest.mark.parametrize(
+    "place", ["bubblewrap", pytest.param("container", marks=pytest.mark.slow)], indirect=True
+)
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +67,9 @@ def control_of(task: SandboxedTask) -> control.Control:
 
 
 LEFT = "(trap '' HUP TERM; exec sleep 987) > /dev/null 2>&1 &"
+LATE = f"""
+setsid sh -c 'until [ -s /logs/verifier/reward.txt ]; do sleep 0.1; done; sleep 2; {FORGE}' > /dev/null 2>&1 &
+"""
 AS_ANOTHER = """python3 -c "
 import os, time
 if os.fork() == 0:
@@ -70,14 +77,16 @@ if os.fork() == 0:
 " > /dev/null 2>&1"""
 
 
-@pytest.mark.parametrize("program", [LEFT, f"setsid sh -c '{LEFT.replace(chr(39), chr(34))}' &", AS_ANOTHER])
+@pytest.mark.parametrize(
+    "program", [LEFT, f"setsid sh -c '{LEFT.replace(chr(39), chr(34))}' &", LATE, AS_ANOTHER]
+)
 def test_what_the_tests_leave_running_ends_before_their_reward_is_read(
     tmp_path: Path, place: dict[str, Any], program: str
 ) -> None:
     with agent_with(folder_with(tmp_path), program, **place) as task:
         ctx = task.verifier()
         assert task.environment.compute_reward(task.item, task.result, ctx).score == 0.0
-        assert ctx.terminal("pgrep -x sleep")["output"] == ""
+        assert ctx.terminal("pgrep -x sleep; cat /logs/verifier/reward.txt")["output"] == "0\n"
 
 
 @pytest.mark.parametrize(
@@ -106,9 +115,16 @@ def test_beside_the_tests_files_can_be_written(tmp_path: Path, place: dict[str, 
 
 
 def test_a_root_agent_replaces_no_program_that_the_tests_call(tmp_path: Path, engine: str) -> None:
-    with agent_with(folder_with(tmp_path), "true") as task:
-        forged = f"printf '#!/bin/sh\\n{FORGE}\\n' > /usr/bin/grep; cp /usr/bin/grep /usr/bin/timeout"
-        assert task.agent.terminal(forged)["exit_code"] == 0
+    """Neither those of test.sh nor those by which Clotho reads the reward."""
+    test = f"{TEST}grep -q right answer && cat answer\npython3 -c 'print(0)' > /logs/verifier/reward.txt\n"
+    with agent_with(folder_with(tmp_path, test), "true") as task:
+        forged = f"printf '#!/bin/sh\\n{FORGE}\\n' > /tmp/forged; chmod +x /tmp/forged"
+        programs = "cat grep tail timeout wc python3"
+        replaced = (
+            f"{forged}; for each in {programs}; do cp --remove-destination /tmp/forged /usr/bin/$each; done"
+        )
+        assert task.agent.terminal(replaced)["exit_code"] == 0
+        assert task.agent.terminal(f"cat; {READ}")["output"] == "1\n", "they are replaced for the agent"
         assert task.reward().score == 0.0
 
 
@@ -122,7 +138,9 @@ def test_tests_may_be_run_over_the_system_as_the_agent_left_it(tmp_path: Path, e
 VOIDED = [
     ("sleep 600", "didn't end within 5 s, or were killed"),
     ("kill -9 $PPID; kill -9 -1", "neither reward.json nor reward.txt|or were killed"),
+    ("kill -9 $(ps -o ppid= -p $PPID)", "neither reward.json nor reward.txt"),
     ("echo '[' > /logs/verifier/reward.json", "isn't JSON"),
+    ("echo '{\"reward\": NaN}' > /logs/verifier/reward.json", "isn't finite"),
     ("rm -r /logs/verifier", "neither reward.json nor reward.txt"),
     ("mkfifo /logs/verifier/reward.json", "no regular file"),
     ("ln -s /etc/passwd /logs/verifier/reward.json", "no regular file"),
@@ -132,32 +150,29 @@ VOIDED = [
 ]
 
 
+@SLOW_CONTAINERS
 @pytest.mark.parametrize(("program", "said"), VOIDED)
 def test_a_program_that_makes_its_tests_fail_is_found_out_by_a_control(
-    tmp_path: Path, program: str, said: str
+    tmp_path: Path, place: dict[str, Any], program: str, said: str
 ) -> None:
     """The same tests end with a valid reward where no agent has been."""
     folder = folder_with(tmp_path, toml="[verifier]\ntimeout_sec = 5\n")
-    with agent_with(folder, program, host_programs=True) as task:
+    with agent_with(folder, program, **place) as task:
         with pytest.raises(VerificationFailed, match=said):
             task.reward()
         found = control_of(task)
     assert found.blames_agent
 
 
-def test_a_control_in_a_container_of_the_image(tmp_path: Path, engine: str) -> None:
-    with agent_with(folder_with(tmp_path, toml="[verifier]\ntimeout_sec = 5\n"), "sleep 600") as task:
-        with pytest.raises(VerificationFailed, match="didn't end within 5 s"):
-            task.reward()
-        assert control_of(task).blames_agent
-
-
+@SLOW_CONTAINERS
 @pytest.mark.parametrize(
     "test", ["#!/bin/sh\necho '[' > /logs/verifier/reward.json\n", "#!/bin/sh\nsleep 600\n"]
 )
-def test_tests_that_fail_by_themselves_are_no_agents_doing(tmp_path: Path, test: str) -> None:
+def test_tests_that_fail_by_themselves_are_no_agents_doing(
+    tmp_path: Path, place: dict[str, Any], test: str
+) -> None:
     folder = folder_with(tmp_path, test, toml="[verifier]\ntimeout_sec = 1\n")
-    with agent_with(folder, "true", host_programs=True) as task:
+    with agent_with(folder, "true", **place) as task:
         with pytest.raises(VerificationFailed):
             task.reward()
         found = control_of(task)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clotho.cli.tasks import Images
 from clotho.config import SandboxSettings
 from clotho.environment.instances import EnvironmentProcesses
+from clotho.plugins.task_folders.command import Images
 from clotho.rollouts.run import RunManifest
 from clotho.runs.request import run_manifest
 from environments.task_folders import TaskFolders, TaskFoldersConfig

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.tasks.collection import read_tasks
-from clotho.tasks.folder import instruction_of, read_task
-from clotho.tasks.sandboxes import local_sandbox
+from clotho.plugins.task_folders.collection import read_tasks
+from clotho.plugins.task_folders.folder import instruction_of, read_task
+from clotho.plugins.task_folders.sandboxes import local_sandbox
 from clotho.templates import resolved
 from tests.tasks.making import IMAGE, TEST, make_task
 

@@ -3,7 +3,7 @@
 import pytest
 
 from clotho.errors import VerificationFailed
-from clotho.tasks.rewards import parse_rewards, score_of
+from clotho.plugins.task_folders.rewards import parse_rewards, score_of
 
 
 @pytest.mark.parametrize(

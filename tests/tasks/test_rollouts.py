@@ -11,14 +11,16 @@ from clotho.config import variable
 from clotho.dataset_config import DatasetConfig
 from clotho.environment import Item
 from clotho.errors import EnvironmentFailed, InvalidInput, SandboxUnhealthy, VerificationFailed
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.tasks import artifacts
-from clotho.tasks.collection import read_tasks
-from clotho.tasks.sandboxes import container_sandbox, grading_sandbox
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.task_folders import artifacts
+from clotho.plugins.task_folders.collection import read_tasks
+from clotho.plugins.task_folders.sandboxes import container_sandbox, grading_sandbox
+from clotho.rollouts.rollout import as_bytes
 from clotho.testing import sandboxed_context
 from environments.task_folders import TaskFolders, TaskFoldersConfig
 from tests.cli.command import clotho
 from tests.machine_image import IMAGE
+from tests.tasks.making import make_task
 
 FOLDERS = Path(__file__).parent / "folders"
 RIGHT = (
@@ -35,7 +37,7 @@ RIGHT = (
         "partial",
         "planted",
     ),
-    *("sealed-box", "unseen"),
+    *("sealed-box", "served", "unseen"),
 )
 OF_CONTAINERS = ("as-user", "built", "sealed-grader")
 WRONG = (
@@ -44,6 +46,8 @@ WRONG = (
     "nan",
     "never-ready",
     "slow-solution",
+    "unreached",
+    "unserved",
     "unsolved",
     "unwritten",
     "wrong-solution",
@@ -86,6 +90,28 @@ def test_a_task_asks_for_a_container_of_its_image() -> None:
     assert (as_user.cpus, as_user.network, asked["as-user"].memory_mb) == (0.5, "none", 128)
     assert isinstance(built, DockerConfig)
     assert built.dockerfile == str(FOLDERS / "built" / "environment" / "Dockerfile")
+
+
+def test_a_task_may_work_in_the_folder_of_its_solution(tmp_path: Path, engine: str) -> None:
+    """The folder begins as the image has it, and the oracle's files are put over that."""
+    folder = make_task(tmp_path / "task", "")
+    (folder / "environment").mkdir()
+    (folder / "environment" / "Dockerfile").write_text(
+        f"FROM {IMAGE}\nRUN mkdir /solution && echo given > /solution/given\nWORKDIR /solution\n"
+    )
+    (folder / "solution" / "solve.sh").write_text("#!/bin/sh\ncat given > answer\n")
+    (folder / "tests" / "test.sh").write_text(
+        "#!/bin/sh\ncmp given answer && echo 1 > /logs/verifier/reward.txt\n"
+    )
+    environment = TaskFolders(TaskFoldersConfig(path=str(folder)))
+    with sandboxed_context(environment) as task:
+        assert task.agent.terminal("pwd; ls")["output"] == "/solution\ngiven\n"
+        solution = environment.solution(task.item)
+        for path, content in solution.files.items():
+            task.agent.write_bytes(path, as_bytes({path: content})[path])
+        task.agent.terminal(solution.command)
+        assert task.agent.terminal("ls")["output"] == "answer\ngiven\nsolve.sh\n"
+        assert task.reward().score == 1.0
 
 
 def test_named_rewards_are_kept_and_json_beats_text() -> None:
@@ -366,12 +392,20 @@ async def test_the_rows_of_a_dataset_choose_tasks(tmp_path: Path) -> None:
 
 async def checked(folder: Path, *options: str) -> tuple[str, dict[str, str], str]:
     """What is said of folders that can't be read, of each wrong task, and the last line."""
-    done = await clotho("tasks", "check", FOLDERS, "--logs", folder, *options)
+    done = await clotho("tasks", "check", FOLDERS, "--logs", "logs", *options, folder=folder)
     assert done.status == 1, done.error
     assert "Traceback" not in done.error
     first, *table, last = done.output.splitlines()
     rows = {line.split()[0]: line for line in table if line.strip()}
-    return first, {name: row for name, row in rows.items() if name in (*RIGHT, *WRONG, *OF_CONTAINERS)}, last
+    return (
+        first,
+        {
+            name: " ".join(row.split())
+            for name, row in rows.items()
+            if name in (*RIGHT, *WRONG, *OF_CONTAINERS)
+        },
+        last,
+    )
 
 
 @pytest.mark.slow
@@ -380,15 +414,20 @@ async def test_every_task_is_checked_over_this_hosts_programs(tmp_path: Path) ->
     broken, wrong, last = await checked(tmp_path, "--set", "host_programs=true", "--set", f"names={names}")
     assert broken.startswith("task bare-number: environment.memory")
     assert set(wrong) == set(WRONG)
-    assert last.startswith(f"{len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks are right")
-    assert "sum.txt" in (tmp_path / "partial" / "oracle.log").read_text()
-    assert "results/run.sh  5 bytes" in (tmp_path / "kept-files" / "oracle.log").read_text()
+    assert last.startswith(f"right: {len(RIGHT)} of {len(RIGHT) + len(WRONG) + 1} tasks")
+    kept = "is 1 with --set keep_services=true, or keep_services = true in [metadata.clotho]"
+    assert kept in wrong["unserved"], "its tests ask a server that the oracle leaves running"
+    assert "should be 1: its tests couldn't reach a host" in wrong["unreached"]
+    assert "sum.txt" in (tmp_path / "logs" / "partial" / "oracle.log").read_text()
+    assert "results/run.sh  5 bytes" in (tmp_path / "logs" / "kept-files" / "oracle.log").read_text()
 
 
 @pytest.mark.slow
 async def test_every_task_is_checked_in_containers(engine: str, tmp_path: Path) -> None:
     _, wrong, last = await checked(tmp_path)
     assert set(wrong) == {*WRONG, "built"}, last
-    assert 'verify_in="container"' in wrong["built"], "its oracle changes a file of the image"
+    both = 'is 1 with --set verify_in="container", or verify_in = "container" in [metadata.clotho]'
+    assert both in wrong["built"], "its oracle changes a file of the image"
+    assert "keep_services = true in" in wrong["unserved"]
     right = len(RIGHT) + len(OF_CONTAINERS) - 1
-    assert last.startswith(f"{right} of {right + 1 + len(WRONG) + 1} tasks are right")
+    assert last.startswith(f"right: {right} of {right + 1 + len(WRONG) + 1} tasks")

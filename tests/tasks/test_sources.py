@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.tasks import sources
-from clotho.tasks.collection import read_tasks
-from clotho.tasks.sources import absolute_source
+from clotho.plugins.task_folders import sources
+from clotho.plugins.task_folders.collection import read_tasks
+from clotho.plugins.task_folders.sources import absolute_source
 from tests.tasks.making import make_task
 
 

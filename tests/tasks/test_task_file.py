@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.sandbox.containers.config import DockerConfig
-from clotho.tasks.folder import Task, read_task
-from clotho.tasks.sandboxes import container_sandbox, grading_sandbox
+from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.task_folders.folder import Task, read_task
+from clotho.plugins.task_folders.sandboxes import container_sandbox, grading_sandbox
 from tests.tasks.making import IMAGE, make_task
 
 VARIABLES = {"SET": "given", "EMPTY": ""}
@@ -190,3 +190,11 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
         read(tmp_path / "task", '[environment]\nos = "windows"\nskills_dir = "/a"\n')
     assert "environment.os" in str(refused.value)
     assert "environment.skills_dir" in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ['"yes"', "1", "[true]"])
+def test_kept_services_are_true_or_false(tmp_path: Path, value: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"metadata\.clotho\.keep_services: Input should be a valid boolean"
+    ):
+        read(tmp_path / "task", f"{IMAGE}[metadata.clotho]\nkeep_services = {value}\n")

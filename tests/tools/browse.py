@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from clotho.tools.browser.settings import BrowserSettings
+from clotho.plugins.browser.settings import BrowserSettings
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.tools.calls import SETTINGS, ToolCalls, fields
 from tests.tools.site import Site

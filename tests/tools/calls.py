@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from clotho.config import variable
 from clotho.identifiers.ids import call_id
+from clotho.plugins.browser.settings import BrowserSettings
+from clotho.plugins.web.settings import WebSettings
 from clotho.sandbox.backend import SandboxInstance
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
-from clotho.tools.web.settings import WebSettings
 from tests.support import PATIENCE_SECONDS
 from tests.tools.ledgers import HOST_ACCOUNTS, MCP_SERVERS, MCP_TOOLS, SERVERS, START
 from tests.tools.model_service import shared_server

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from clotho.config import cache_folder
+from clotho.plugins.browser import calls as browser_calls
+from clotho.plugins.browser.client import SCOPE_CHARS, SOCKET
+from clotho.plugins.browser.launch import chromium, lacking
 from clotho.processes.child import ChildProcess
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.tools.browser import calls as browser_calls
-from clotho.tools.browser.client import SCOPE_CHARS, SOCKET
-from clotho.tools.browser.launch import chromium, lacking
 from clotho.tools.dispatch import OWN_SCOPE
 from tests.conformance_table import PROPERTY, Conformance
 from tests.support import PATIENCE_SECONDS, SHARED_LEASE, eventually
@@ -134,6 +134,6 @@ async def own_browser(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     monkeypatch.setattr(browse.calls.dispatcher, "scope", scope)
     folder = cache_folder() / "browsers" / scope
     yield folder
-    await end(folder, "clotho.browser.server")
+    await end(folder, "clotho.plugins.browser.process.server")
     shutil.rmtree(folder, ignore_errors=True)  # the driver may be at it too
     (folder.parent / f"{scope}.lock").unlink()

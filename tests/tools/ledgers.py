@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from clotho.tools.mcp.servers import McpServers
-from clotho.tools.mcp.settings import McpServer
-from clotho.tools.mcp.tool import McpTool, Offer, mcp_tool
+from clotho.plugins.mcp.servers import McpServers
+from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.tool import McpTool, Offer, mcp_tool
 from environments.mcp_tasks import ACCOUNTS, SERVER
 
 PROGRAM = Path(__file__).parents[2] / "environments" / "servers" / "ledger.py"

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import JsonValue
 
-from clotho.tools.registry import ENTRY_POINTS
+from clotho.plugin import GROUP, Plugin
 from clotho.tools.results import text
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
@@ -41,11 +41,13 @@ class ReadNote(Tool):
         return ToolOutcome(content=text(note=found.content.decode()))
 
 
+PLUGIN = Plugin("notes", tools=(f"{__name__}:TakeNote", f"{__name__}:ReadNote"))
+
+
 def installed(folder: Path) -> Path:
     """A folder for the path on which these are an installed package's tools."""
     package = folder / "notes-1.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: notes\nVersion: 1\n")
-    points = "".join(f"{kind.name} = {__name__}:{kind.__name__}\n" for kind in (TakeNote, ReadNote))
-    (package / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{points}")
+    (package / "entry_points.txt").write_text(f"[{GROUP}]\nnotes = {__name__}:PLUGIN\n")
     return folder

@@ -1,6 +1,6 @@
 """The browser's process with limits that no machine crosses by itself: `patient_browser.py FOLDER CHROMIUM`."""
 
-from clotho.browser import actions, screenshots, server, session
+from clotho.plugins.browser.process import actions, screenshots, server, session
 from tests.support import PATIENCE_SECONDS
 
 LIMITS = (

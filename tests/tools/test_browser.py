@@ -14,13 +14,13 @@ import pytest
 
 from clotho.config import cache_folder
 from clotho.identifiers.group_keys import tools_key
+from clotho.plugins.browser.calls import SLOT
+from clotho.plugins.browser.client import SCOPE_CHARS, BrowserClient
+from clotho.plugins.browser.launch import lacking
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.transcript import read_transcript
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.tools.browser.calls import SLOT
-from clotho.tools.browser.client import SCOPE_CHARS, BrowserClient
-from clotho.tools.browser.launch import lacking
 from clotho.tools.tool import ToolOutcome
 from tests.cluster import Cluster
 from tests.support import PATIENCE_SECONDS, eventually, start
@@ -258,7 +258,7 @@ async def test_a_huge_page_is_cut(browse: Browse) -> None:
     assert "cut at 8,000" in long["snapshot"] and len(long["snapshot"]) < 8_300
 
 
-@pytest.mark.parametrize("what", ["/relay.py", "clotho.browser.server"])
+@pytest.mark.parametrize("what", ["/relay.py", "clotho.plugins.browser.process.server"])
 @pytest.mark.slow
 async def test_a_browser_that_ended_is_started_again_as_it_was(
     browse: Browse, own_browser: Path, what: str
@@ -300,7 +300,7 @@ async def test_a_browser_is_started_while_the_last_one_still_writes() -> None:
             pass
     finally:
         await writing
-        await end(folder, "clotho.browser.server")
+        await end(folder, "clotho.plugins.browser.process.server")
         shutil.rmtree(folder)
         (folder.parent / f"{scope}.lock").unlink()
 
@@ -335,7 +335,7 @@ async def test_a_worker_that_dies_in_a_call_leaves_no_browser_and_the_model_is_t
     )
     turns = (*(ScriptedTurn(calls=(call,)) for call in calls), say("Done."))
     overrides = {"enabled_toolsets": ["browser"], "browser": {"allow": [site.host], "seconds": 300}}
-    rollout, before = "dying/g000000/r0", processes("clotho.browser.server")
+    rollout, before = "dying/g000000/r0", processes("clotho.plugins.browser.process.server")
     async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
         worker = await private_cluster.start_worker()
         handle = await start(private_cluster, "dying", url, overrides=overrides)
@@ -344,11 +344,11 @@ async def test_a_worker_that_dies_in_a_call_leaves_no_browser_and_the_model_is_t
             return NEVER in site.requests
 
         await eventually(asked, "the page that never loads asked for")
-        started = processes("clotho.browser.server") - before
+        started = processes("clotho.plugins.browser.process.server") - before
         await worker.kill()
 
         async def gone() -> bool:
-            return not started & processes("clotho.browser.server")
+            return not started & processes("clotho.plugins.browser.process.server")
 
         await eventually(gone, "the end of the worker's browser")
         await private_cluster.start_worker()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from clotho.browser import server
-from clotho.browser.session import Session
 from clotho.config import cache_folder
-from clotho.tools.browser import client as client_module
-from clotho.tools.browser.client import SOCKET, BrowserClient
-from clotho.tools.browser.launch import chromium, lacking
+from clotho.plugins.browser import client as client_module
+from clotho.plugins.browser.client import SOCKET, BrowserClient
+from clotho.plugins.browser.launch import chromium, lacking
+from clotho.plugins.browser.process import server
+from clotho.plugins.browser.process.session import Session
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.tools.browse import SECONDS, Browse, end, processes, ref
 
@@ -80,7 +80,7 @@ async def test_a_page_that_hangs_after_a_call_is_closed(
 
 async def test_a_browser_without_its_driver_is_started_again(browse: Browse, own_browser: Path) -> None:
     form = await browse.to("/form")
-    [driver] = children(*processes(f"clotho.browser.server {own_browser}"))
+    [driver] = children(*processes(f"clotho.plugins.browser.process.server {own_browser}"))
     os.kill(driver, signal.SIGKILL)
     refused = await browse("type", ref=ref(form, "Name"), text="Ariadne")
     assert not refused["success"] and "was started again" in refused["error"], refused
@@ -107,7 +107,7 @@ async def test_a_call_that_a_browser_never_got_is_made(
 
     async with await asyncio.start_unix_server(go, folder / SOCKET):
         assert (await browse.to("/"))["title"] == "Looms"
-    await end(folder, "clotho.browser.server")
+    await end(folder, "clotho.plugins.browser.process.server")
     shutil.rmtree(folder, ignore_errors=True)  # the driver may be at it too
 
 

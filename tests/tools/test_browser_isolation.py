@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clotho.browser.policy import NetworkPolicy, Refused
-from clotho.browser.proxy import FilteringProxy
-from clotho.tools.browser.launch import lacking, write_program
+from clotho.plugins.browser.launch import lacking, write_program
+from clotho.plugins.browser.process.policy import NetworkPolicy, Refused
+from clotho.plugins.browser.process.proxy import FilteringProxy
 from tests.support import PATIENCE_SECONDS
 
 PRIVATE = "10.1.2.3"

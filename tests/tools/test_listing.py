@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from clotho.cli import app
 from clotho.cli.tools import listing
 from clotho.errors import InvalidInput
+from clotho.plugins.web.settings import WebSettings
 from clotho.tools.registry import Registry
 from clotho.tools.tool import ToolSettings
-from clotho.tools.web.settings import WebSettings
 
 
 def listed(*options: str) -> dict[str, Any]:

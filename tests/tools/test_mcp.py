@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from clotho.errors import HostUnavailable, ServiceRejected, ServiceUnavailable
+from clotho.plugins.mcp.servers import McpServers
+from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.tool import McpTool, tools_of
 from clotho.tools.dispatch import Dispatched, Dispatcher
-from clotho.tools.mcp.servers import McpServers
-from clotho.tools.mcp.settings import McpServer
-from clotho.tools.mcp.tool import McpTool, tools_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clotho.tools.mcp import servers as conversations
-from clotho.tools.mcp.servers import McpServers
-from clotho.tools.mcp.session import Session
-from clotho.tools.mcp.settings import McpServer
+from clotho.plugins.mcp import servers as conversations
+from clotho.plugins.mcp.servers import McpServers
+from clotho.plugins.mcp.session import Session
+from clotho.plugins.mcp.settings import McpServer
 from tests.tools.test_mcp import SERVER, VARIABLES
 
 

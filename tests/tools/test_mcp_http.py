@@ -17,9 +17,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clotho.errors import ServiceRejected, ServiceUnavailable
-from clotho.tools.mcp.servers import McpServers
-from clotho.tools.mcp.settings import McpServer
-from clotho.tools.mcp.tool import tools_of
+from clotho.plugins.mcp.servers import McpServers
+from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.tool import tools_of
 from tests.support import PATIENCE_SECONDS
 from tests.tools.test_mcp import UNKNOWN, Notes, result
 

@@ -12,13 +12,13 @@ import pytest
 from pydantic import JsonValue
 
 from clotho.errors import SandboxLost, ServiceRejected
+from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
+from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.sandbox.backend import JobState, SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.code_stubs import function
 from clotho.tools.dispatch import Dispatched, Dispatcher
-from clotho.tools.mcp.servers import McpServers, ProbedSandbox
-from clotho.tools.mcp.settings import McpServer
-from clotho.tools.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
 from tests.support import PATIENCE_SECONDS, eventually

@@ -14,14 +14,14 @@ from aiohttp import web
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
 from clotho.errors import ServiceRejected, ServiceUnavailable
 from clotho.failure_policy import StepAction, policy_for
+from clotho.plugins.services import asking
+from clotho.plugins.services.asking import Asker
+from clotho.plugins.services.image_generate import ImageGenerate
+from clotho.plugins.services.settings import ModelService, ModelServices
+from clotho.plugins.web.fetching import Fetcher
 from clotho.testing import ScriptedCall, sandboxed_context
 from clotho.tools.dispatch import Dispatched, Dispatcher
-from clotho.tools.services import asking
-from clotho.tools.services.asking import Asker
-from clotho.tools.services.image_generate import ImageGenerate
-from clotho.tools.services.settings import ModelService, ModelServices
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
-from clotho.tools.web.fetching import Fetcher
 from tests.tools.calls import REGISTRY, ToolCalls, fields
 from tests.tools.model_service import PNG, ModelServer, completion, images
 

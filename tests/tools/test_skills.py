@@ -9,9 +9,9 @@ import pytest
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
 from clotho.errors import ServiceRejected
+from clotho.plugins.skills.library import MOST_CHANGED_CHARS, MOST_FILE_CHARS
 from clotho.testing import ScriptedCall, sandboxed_context
 from clotho.tools.dispatch import Dispatched, Dispatcher
-from clotho.tools.skills.library import MOST_CHANGED_CHARS, MOST_FILE_CHARS
 from clotho.tools.tool import CallContext, ToolSettings
 from tests.tools.calls import REGISTRY, SETTINGS, fields
 from tests.tools.rows import SKILL

@@ -12,14 +12,14 @@ from aiohttp import web
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
 from clotho.errors import HostUnavailable, InvalidInput, ServiceRejected, ServiceUnavailable
 from clotho.failure_policy import StepAction, policy_for
+from clotho.plugins.web import corpus
+from clotho.plugins.web.searching import MOST_BYTES
+from clotho.plugins.web.settings import WebSettings
 from clotho.run_settings import RunSettings
 from clotho.runs.request import run_manifest
 from clotho.testing import ScriptedCall, sandboxed_context
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.tool import CallContext, ToolSettings
-from clotho.tools.web import corpus
-from clotho.tools.web.searching import MOST_BYTES
-from clotho.tools.web.settings import WebSettings
 from tests.tools.calls import REGISTRY, SETTINGS, fields
 
 KEY = "key-of-the-provider"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import HostUnavailable, ServiceUnavailable
-from clotho.tools.web import reading
-from clotho.tools.web.fetching import Document
+from clotho.plugins.web import reading
+from clotho.plugins.web.fetching import Document
 from tests.tools.test_web_pages import LOOPBACK, extracted, reaching
 
 PAGE = Document("http://fates.test/", b"<p>Clotho spins the thread.</p>", "text/html", None)

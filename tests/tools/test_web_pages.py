@@ -13,13 +13,13 @@ from aiohttp import web
 
 from clotho.errors import ServiceUnavailable
 from clotho.failure_policy import StepAction, policy_for
+from clotho.plugins.web import addresses
+from clotho.plugins.web.fetching import MOST_BYTES, MOST_HOPS, Fetcher
+from clotho.plugins.web.settings import WebSettings
+from clotho.plugins.web.web_extract import WebExtract
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.tool import CallContext, ToolSettings
-from clotho.tools.web import addresses
-from clotho.tools.web.fetching import MOST_BYTES, MOST_HOPS, Fetcher
-from clotho.tools.web.settings import WebSettings
-from clotho.tools.web.web_extract import WebExtract
 from tests.tools.pdf import pdf
 
 LOOPBACK = "127.0.0.1"

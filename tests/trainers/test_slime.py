@@ -9,10 +9,10 @@ import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
-from clotho.orders.messages import GroupAnswer, OrderState
+from clotho.plugins.orders.messages import GroupAnswer, OrderState
+from clotho.plugins.trainers.slime import generate_function, group_rewards, keep_finished, samples_of
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.groups import scored_groups
-from clotho.trainers.slime import generate_function, group_rewards, keep_finished, samples_of
 from tests.cluster import Cluster
 from tests.orders.service import file_item, file_tasks, serving_rollouts
 from tests.trainers.samples import Sample, Status

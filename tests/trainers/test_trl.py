@@ -14,13 +14,13 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
-from clotho.orders.client import RolloutClient
-from clotho.orders.messages import GroupAnswer, GroupOrder, OrderState
+from clotho.plugins.orders.client import RolloutClient
+from clotho.plugins.orders.messages import GroupAnswer, GroupOrder, OrderState
+from clotho.plugins.trainers.trl import completions, given_reward, group_names, rollout_func
 from clotho.processes.ports import free_port
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.groups import scored_groups
 from clotho.testing.scripted_model import serving
-from clotho.trainers.trl import completions, given_reward, group_names, rollout_func
 from clotho.training.rows import TrainingRow
 from tests.cluster import Cluster
 from tests.orders.service import file_item, file_tasks, serving_rollouts

@@ -18,9 +18,9 @@ from starlette.routing import Route
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.embedded.model.checkpoint import Architecture, read_checkpoint
 from clotho.errors import InvalidInput
+from clotho.plugins.trainers.weights import SGLangWeights
 from clotho.processes.ports import free_port
 from clotho.testing.scripted_model import serving
-from clotho.trainers.weights import SGLangWeights
 from tests.support import eventually
 
 Json = dict[str, Any]

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from clotho.atropos.scored import MASKED, branch_groups_of
 from clotho.listeners.tokens import TokenAuth
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
-from clotho.orders.messages import GroupAnswer, RunOrder
+from clotho.plugins.atropos.scored import MASKED, branch_groups_of
+from clotho.plugins.orders.messages import GroupAnswer, RunOrder
+from clotho.plugins.trainers.slime import samples_of
+from clotho.plugins.trainers.trl import group_names, rollout_func
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Item
 from clotho.runs.groups import scored_groups
 from clotho.testing.script import Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.trainers.slime import samples_of
-from clotho.trainers.trl import group_names, rollout_func
 from clotho.training.siblings import read_siblings
 from tests.cli.command import clotho
 from tests.cluster import Cluster
@@ -172,7 +172,7 @@ async def test_samples_of_slime_are_those_rows(rows: Rows, finished: Finished) -
 async def test_datums_of_tinker_are_those_rows(rows: Rows, finished: Finished) -> None:
     """Its numbers have 32 bits."""
     pytest.importorskip("tinker")
-    from clotho.trainers.tinker import datums
+    from clotho.plugins.trainers.tinker import datums
 
     made = [each for answer in finished.answers for each in datums(answer)]
     fetched = finished.fetched

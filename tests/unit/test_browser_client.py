@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from clotho.tools.browser import client
-from clotho.tools.browser.client import SOCKET, BrowserClient
+from clotho.plugins.browser import client
+from clotho.plugins.browser.client import SOCKET, BrowserClient
 from tests.support import PATIENCE_SECONDS
 
 

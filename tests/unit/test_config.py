@@ -4,6 +4,7 @@ import pytest
 
 from clotho.config import load_settings, secret
 from clotho.errors import InvalidInput
+from clotho.plugins.s3.settings import S3Settings
 from clotho.tools.secrecy import REDACTED, Redactor
 
 
@@ -44,9 +45,9 @@ def test_a_worker_polls_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 def test_variables_in_any_case_and_of_a_whole_section_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("clotho_worker__max_tool_calls", "7")
-    monkeypatch.setenv("CLOTHO_S3", '{"timeout": 3}')
+    monkeypatch.setenv("CLOTHO_PLUGINS__S3", '{"timeout": 3}')
     settings = load_settings()
-    assert (settings.worker.max_tool_calls, settings.s3.timeout) == (7, 3.0)
+    assert (settings.worker.max_tool_calls, settings.of(S3Settings).timeout) == (7, 3.0)
 
 
 @pytest.mark.parametrize("value", ["sk-of-a-file\n", "  sk-of-a-file\r\n"])

@@ -7,11 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from clotho.evaluation.atif import trajectory
 from clotho.evaluation.figures import figures_of
-from clotho.evaluation.harbor_job import write_harbor_job
-from clotho.evaluation.inspect_log import write_inspect_log
-from clotho.evaluation.inspect_messages import message_fields
 from clotho.evaluation.results import read_results
 from clotho.identifiers.group_keys import scored_key, tools_key
 from clotho.identifiers.rollout_keys import call_key, prompt_key, reward_key, turn_key
@@ -20,6 +16,10 @@ from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
+from clotho.plugins.formats.atif import trajectory
+from clotho.plugins.formats.harbor_job import write_harbor_job
+from clotho.plugins.formats.inspect_log import write_inspect_log
+from clotho.plugins.formats.inspect_messages import message_fields
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import GroupEntry, ToolManifest

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from clotho.errors import HostUnavailable, WorkspaceRefused
-from clotho.tasks.artifacts import read_artifacts
+from clotho.plugins.task_folders.artifacts import read_artifacts
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from clotho.browser.connection import Connection, SandboxSites
+from clotho.plugins.browser.process.connection import Connection, SandboxSites
 
 
 class Asked(Connection):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, async_playwright
 
+from clotho.plugins.browser.launch import NO_CHROMIUM, chromium
 from clotho.processes.child import ChildProcess
-from clotho.tools.browser.launch import NO_CHROMIUM, chromium
 from tests.cli.command import CLOTHO
 from tests.support import PATIENCE_SECONDS, eventually
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import httpx
 
-from clotho.atropos.evaluation import metrics_of
 from clotho.evaluation.comparison import compared
 from clotho.evaluation.figures import DIFFERENCE, figures_of
 from clotho.evaluation.results import RunResults
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
+from clotho.plugins.atropos.evaluation import metrics_of
+from clotho.plugins.viewer.listing import sums_of
+from clotho.plugins.viewer.report import passes
+from clotho.plugins.viewer.rows import GroupRow, group_row
+from clotho.plugins.viewer.run_comparison import compared_items, compared_runs
 from clotho.rollouts.group import GroupEntry
 from clotho.runs.request import run_manifest
-from clotho.viewer.listing import sums_of
-from clotho.viewer.report import passes
-from clotho.viewer.rows import GroupRow, group_row
-from clotho.viewer.run_comparison import compared_items, compared_runs
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.viewer.conftest import StartViewer
 from tests.viewer.stored import group_entry, write_group, write_run

@@ -10,10 +10,10 @@ from clotho.identifiers.ids import group_id
 from clotho.identifiers.run_keys import adapter_items_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
+from clotho.plugins.viewer import run_index
+from clotho.plugins.viewer.listing import Wanted, histogram, page_of, sums_of
+from clotho.plugins.viewer.run_index import RunIndex
 from clotho.rollouts.item import AdapterItem
-from clotho.viewer import run_index
-from clotho.viewer.listing import Wanted, histogram, page_of, sums_of
-from clotho.viewer.run_index import RunIndex
 from tests.support import PATIENCE_SECONDS
 from tests.viewer.stored import group_entry, write_group, write_run
 

@@ -7,8 +7,8 @@ from playwright.async_api import Browser
 
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.viewer.report import curve_of, effects, phases_of
-from clotho.viewer.rows import RolloutRow
+from clotho.plugins.viewer.report import curve_of, effects, phases_of
+from clotho.plugins.viewer.rows import RolloutRow
 from tests.cli.command import clotho
 from tests.viewer.stored import write_group, write_run
 from tests.viewer.test_pages import opened

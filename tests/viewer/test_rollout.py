@@ -11,14 +11,14 @@ from clotho.identifiers.rollout_keys import call_key, end_key, lease_key, prompt
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage
+from clotho.plugins.viewer.meanings import MEANINGS
+from clotho.plugins.viewer.rendering import CLIPPED_CHARACTERS
 from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.lease import Fidelity, Lease, LeaseEntry
 from clotho.rollouts.outcome import Ending, Outcome
 from clotho.rollouts.rollout import EndEntry, Prompt, RolloutSummary
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.disturbances import Disturbance
-from clotho.viewer.meanings import MEANINGS
-from clotho.viewer.rendering import CLIPPED_CHARACTERS
 from tests.cli.test_show import call, turn
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.viewer.conftest import StartViewer

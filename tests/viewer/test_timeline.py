@@ -4,9 +4,9 @@ from pathlib import Path
 
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
+from clotho.plugins.viewer.rollout import TurnView
+from clotho.plugins.viewer.timeline import timeline
 from clotho.runs.pauses import Pause, pause_run, pauses_of, resume_run
-from clotho.viewer.rollout import TurnView
-from clotho.viewer.timeline import timeline
 from tests.cli.test_show import turn
 
 

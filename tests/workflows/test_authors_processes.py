@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowFailureError
 
+from clotho.identifiers.ids import group_id, rollout_id
 from clotho.identifiers.rollout_keys import reward_key
 from clotho.identifiers.run_keys import repairs_prefix
 from clotho.rollouts.verification import RewardEntry
@@ -90,7 +91,7 @@ async def test_what_a_verifier_raises_is_its_author_s_whatever_its_number(
     assert await cluster.open_journal().keys(repairs_prefix(name)) == []
 
 
-async def test_a_cancel_ends_a_verifier_that_hangs_and_status_tells_how_long_it_works(
+async def test_a_cancel_ends_a_verifier_that_hangs_and_status_and_show_tell_how_long_it_works(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     begun, name = tmp_path / "begun", "cancelled"
@@ -98,11 +99,15 @@ async def test_a_cancel_ends_a_verifier_that_hangs_and_status_tells_how_long_it_
         handle = await started(cluster, name, url, begun, "hangs")
         (process,) = await eventually(lambda: calls(begun), "the verifier called")
 
+        where = ("--store", cluster.store, "--temporal", cluster.address)
+
         async def verifying() -> bool:
-            where = ("--store", cluster.store, "--temporal", cluster.address)
             return "verifying for" in (await clotho("status", name, *where)).output
 
         await eventually(verifying, "status tells of the verification")
+        shown = await clotho("show", rollout_id(group_id(name, 0), 0), *where)
+        assert "verifying for " in shown.output
+        assert shown.status == 0, shown.error
         await Operations(cluster.open_journal(), cluster.client).cancel(Target.named(name))
         await eventually(lambda: ended(process), "the process ended")
         with pytest.raises(WorkflowFailureError):

@@ -10,12 +10,12 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from clotho.identifiers.ids import campaign_id
+from clotho.plugins.containers.config import DockerConfig
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.lease import Fidelity
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end
-from clotho.sandbox.containers.config import DockerConfig
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster

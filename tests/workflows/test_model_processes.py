@@ -198,6 +198,36 @@ async def test_presence_is_seen_and_its_signs_do_not_pile_up(private_cluster: Cl
     assert len(await journal.keys("~present/somebody/")) <= 2
 
 
+async def test_processes_that_start_again_in_another_order_serve_their_old_queues(
+    private_cluster: Cluster,
+) -> None:
+    """Otherwise every rollout waits for its process's heartbeat to run out before it is sampled elsewhere."""
+    cluster, journal = private_cluster, private_cluster.open_journal()
+
+    async def queues_served(in_order: tuple[str, ...]) -> set[str]:
+        """The three queues that new processes of these roles, started one after the other, show heartbeats of."""
+        earlier = set(await journal.keys("~present/"))
+
+        async def shown() -> set[str]:
+            return {key.split("/")[1] for key in {*await journal.keys("~present/")} - earlier}
+
+        wanted = 0
+        for role in in_order:
+            await cluster.start_worker(role)
+            wanted += 1 if role == "llm" else 2  # of tools: the host's queue, and the process's own
+
+            async def all_shown(wanted: int = wanted) -> bool:
+                return len(await shown()) == wanted
+
+            await eventually(all_shown, f"{wanted} queues")
+        return await shown()
+
+    before = await queues_served(("tools", "llm"))
+    for process in cluster.workers:
+        await process.kill()
+    assert await queues_served(("llm", "tools")) == before
+
+
 def test_seats_are_taken_once_and_freed_by_death(tmp_path: Path) -> None:
     folder = tmp_path / "seats"
     first, second = ProcessSlot(folder), ProcessSlot(folder)

@@ -15,6 +15,8 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.errors import InvalidInput
+from clotho.plugins.viewer.rollout import read_rollout
+from clotho.plugins.viewer.timeline import timeline
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.operations import Boundaries, Operations
@@ -23,8 +25,6 @@ from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
-from clotho.viewer.rollout import read_rollout
-from clotho.viewer.timeline import timeline
 from tests.cli.command import clotho_many
 from tests.cluster import Cluster
 from tests.support import PATIENCE_SECONDS, eventually, start

@@ -1,5 +1,6 @@
 """Calls of a turn that only read, side by side: their order, a worker's death, and the loss of their sandbox."""
 
+import os
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,13 @@ from clotho.models.messages import FunctionCall, ToolCall
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import MOST_SIDE_BY_SIDE, OfferedTool, ToolManifest
 from clotho.rollouts.lease import Fidelity, LeaseEntry
-from clotho.rollouts.outcome import Limits
+from clotho.rollouts.outcome import Ending, Limits, Outcome
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
-from tests.environments.side_by_side import MEETING, NAME, meets
+from tests.environments.side_by_side import MEETING, NAME, floods, meets
 from tests.support import eventually
 from tests.workflows.losses import journalled, kill_sandbox, made, output
 from tests.workflows.scripts import run, say
@@ -141,6 +142,33 @@ async def test_a_call_that_finished_beside_one_that_loses_its_sandboxes_counts_o
     assert end is not None and end.summary.tool_calls == 2
     finished = await cluster.open_journal().read_required(call_key(rollout, "0000-00"), CallEntry)
     assert finished.seconds_left is not None and finished.seconds_left <= 450, "half of what is left"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="disks of their own need root")
+async def test_a_call_that_finished_counts_where_the_one_beside_it_ends_every_sandbox(
+    cluster: Cluster,
+) -> None:
+    """The policy's doing by evidence: the rollout ends within the turn, with a reward."""
+    rollout = "one-floods/g000000/r0"
+    turns = (ScriptedTurn(calls=(meets("left", "go"), floods("right", "full"))), say("Done."))
+
+    async def waiting(lease: int) -> Any:
+        return await made(cluster, rollout, lease, "right")
+
+    async with serving(played(*turns)) as url:
+        settings = RunSettings(parallel_tools=True, disk_mb=40)
+        handle = await cluster.start("one-floods", url, environment=NAME, settings=settings, group_size=1)
+        go = await eventually(partial(both, cluster, rollout, 0), "both calls waiting")
+        go.touch()
+        await journalled(cluster, call_key(rollout, "0000-00"))
+        for lease in range(3):
+            here = await eventually(partial(waiting, lease), f"the other waiting in sandbox {lease}")
+            here.with_name("full").touch()
+        await handle.result()
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None
+    assert end.summary.ending == Ending(outcome=Outcome.POLICY_KILLED, limit="disk")
+    assert (end.summary.tool_calls, len(end.summary.losses)) == (1, 3)
 
 
 @pytest.mark.parametrize("lost", [0, 1])

@@ -1,8 +1,10 @@
 """A right answer scores 1 wherever its verification goes on, though its verifier has taken the answer away."""
 
+from pathlib import Path
+
 import pytest
 
-from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.rollout_keys import lease_key, reward_key
 from clotho.rollouts.verification import RewardEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_of
@@ -12,6 +14,7 @@ from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.support import eventually
+from tests.tasks.making import IMAGE, make_task
 from tests.workflows.losses import made
 from tests.workflows.scripts import run, say
 
@@ -109,3 +112,30 @@ async def test_has_no_reward_where_the_agents_last_state_is_gone(private_cluster
     assert [sibling.score for sibling in entry.siblings] == [1.0]
     [repair] = entry.repairs
     assert repair.failure.kind == "VerificationUnrepeatable"
+
+
+@pytest.mark.slow
+async def test_a_task_that_keeps_services_has_no_second_epoch(cluster: Cluster, tmp_path: Path) -> None:
+    folder = make_task(tmp_path, f"{IMAGE}[metadata.clotho]\nkeep_services = true\n")
+    (folder / "tests" / "test.sh").write_text(
+        "#!/bin/sh\ntouch /work/removed\nwhile ! [ -e /work/go ]; do sleep 0.05; done\n"
+        "grep -c right /work/answer > /logs/verifier/reward.txt\n"
+    )
+    rollout = "services-lost/g000000/r0"
+    async with serving(ScriptedModel(SCRIPT)) as url:
+        handle = await cluster.start(
+            "services-lost",
+            url,
+            environment="task_folders",
+            overrides={"path": str(folder), "host_programs": True},
+        )
+        await eventually(lambda: made(cluster, rollout, 0, "removed"), "the tests begun")
+        await cluster.sandboxes().destroy(lease_key(rollout, 0))
+        begun = await eventually(lambda: made(cluster, f"{rollout}.1", 0, "removed"), "its replacement's")
+        begun.with_name("go").touch()
+        await handle.result()
+    journal = cluster.open_journal()
+    assert await journal.read(reward_key(rollout), RewardEntry) is None
+    [(_, entry)] = await scored_groups(journal, "services-lost")
+    assert [sibling.score for sibling in entry.siblings] == [1.0]
+    assert [repair.failure.kind for repair in entry.repairs] == ["VerificationUnrepeatable"]

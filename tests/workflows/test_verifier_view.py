@@ -2,6 +2,10 @@
 
 import json
 from functools import partial
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
 
 from clotho.identifiers.rollout_keys import lease_key, reward_key
 from clotho.rollouts.verification import RewardEntry
@@ -9,6 +13,7 @@ from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTu
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.support import eventually
+from tests.tasks.making import IMAGE, make_task
 from tests.workflows.losses import made
 from tests.workflows.scripts import run, say
 
@@ -63,3 +68,26 @@ async def test_services_that_an_environment_keeps_are_alive_in_its_verification(
         assert found.in_agents_instance is kept
         alive[kept] = json.loads(found.log)["alive"].strip()
     assert alive == {True: "1", False: "0"}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_task_decides_for_its_run_whether_services_are_kept(
+    cluster: Cluster, tmp_path: Path, kept: bool
+) -> None:
+    folder = make_task(tmp_path, f"{IMAGE}[metadata.clotho]\nkeep_services = {str(kept).lower()}\n")
+    (folder / "tests" / "test.sh").write_text("#!/bin/sh\npgrep -c sleep > /logs/verifier/reward.txt\n")
+    server = ScriptedTurn(
+        calls=(ScriptedCall(name="terminal", arguments={"command": "sleep 600", "background": True}),)
+    )
+    script = Script(conversations=(Conversation(variants=((server, say("Done.")),)),))
+    name = f"task-services-{kept}".lower()
+    async with serving(ScriptedModel(script)) as url:
+        overrides: dict[str, JsonValue] = {
+            "path": str(folder),
+            "host_programs": True,
+            "keep_services": not kept,
+        }
+        handle = await cluster.start(name, url, environment="task_folders", overrides=overrides)
+        await handle.result()
+    found = await cluster.open_journal().read_required(reward_key(f"{name}/g000000/r0"), RewardEntry)
+    assert (found.score, found.in_agents_instance) == (float(kept), kept)

@@ -13,31 +13,30 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.disks import disk_findings, used_folders
-from clotho.cli.doctor.findings import Finding, show
-from clotho.cli.doctor.notices import given_notices, notice_settings
+from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
 from clotho.cli.options import Address, Store, existing_journal
-from clotho.cli.terminal import make_console, rerun_command
+from clotho.cli.terminal import amount, make_console, rerun_command
 from clotho.config import Settings, load_settings
 from clotho.embedded.temporal_binary import THREE_WAYS, obtainable_binary
 from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name, program_on_path
 from clotho.journal import Journal
+from clotho.plugin import load, plugins
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
 from clotho.sandbox.backend import SandboxBackend
+from clotho.sandbox.isolation import UNISOLATED
 from clotho.sandbox.reaper import PERIOD_SECONDS
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import creation_command, missing_search_attributes
-from clotho.tools.browser.launch import chromium, lacking
 
 FIRST_SECONDS, SECOND_SECONDS = 3.0, 5.0
 """Seconds for each of two rounds of questions, so that an examination takes 10 s in all: what isn't answered then
 would be waited for without end."""
-UNISOLATED = "allow bubblewrap to make namespaces here, or run tool workers on another machine"
 CHECKED = {
     "store": "its server or its disk",
     "Temporal": "the server's process, its load and its disk",
@@ -47,7 +46,6 @@ CHECKED = {
     "sandboxes of this host": "Temporal and the store",
     "workers": "the store",
     "open runs": "Temporal",
-    "notices": "Temporal and the store",
 }
 SEEN_SHOWN = 20
 T = TypeVar("T")
@@ -115,22 +113,31 @@ class Doctor:
             }
         if client is not None and not full:  # a server that can't write answers some questions, and wrongly
             parts["open runs"] = self._stuck(client)
-            if journal is not None:
-                parts["notices"] = given_notices(client, journal)
-        asked = (self._answered(what, SECOND_SECONDS, part) for what, part in parts.items())
-        found = dict(zip(parts, await asyncio.gather(*asked), strict=True))
-        programs = [self._bubblewrap(), browser()]
+        examination = Examination(self.settings, journal, None if full else client)
+        examined = {
+            (title, f"plugin {plugin.name}"): load(target)(examination)
+            for plugin in plugins().values()
+            for title, target in plugin.doctor.items()
+        }
+        asked = [self._answered(what, SECOND_SECONDS, part) for what, part in parts.items()]
+        asked += [self._answered(what, SECOND_SECONDS, part) for (_, what), part in examined.items()]
+        answers = await asyncio.gather(*asked)
+        found = dict(zip(parts, answers, strict=False))
+        of_plugins: dict[str, list[Finding]] = {}
+        for (title, _), answer in zip(examined, answers[len(parts) :], strict=True):
+            of_plugins.setdefault(title, []).extend(answer)
         sections = {
             "machine": [
                 *found.pop("isolation"),
-                *programs,
+                self._bubblewrap(),
                 *found.pop("containers"),
+                *of_plugins.pop("machine", ()),
                 *disks,
                 of_store,
                 of_temporal,
             ],
             **found,
-            "notices": [*notice_settings(self.settings.notify), *found.get("notices", ())],
+            **of_plugins,
         }
         if cleaned:
             sections["sandboxes of this host"] = cleaned + sections["sandboxes of this host"]
@@ -163,7 +170,7 @@ class Doctor:
             runs = len(await list_runs(journal))
         except ClothoError as error:
             return None, Finding(f"store: {error}", "make it reachable; without it little can be told")
-        return journal, Finding(f"store: {journal.store_identity}, {runs} runs")
+        return journal, Finding(f"store: {journal.store_identity}, {amount(runs, 'run')}")
 
     async def _temporal(self) -> tuple[Client | None, Finding]:
         """The client, None where there is no connection, and the state of Temporal."""
@@ -216,19 +223,17 @@ class Doctor:
             return [Finding(f"not known: {error.message}", "ask again once Temporal answers")]
 
 
-def browser() -> Finding:
-    """The state of the browser, which only runs with the toolset `browser` need."""
-    return Finding(f"browser: {lacking() or chromium()}")
-
-
 async def isolation(backend: SandboxBackend) -> list[Finding]:
     try:
         report = await backend.probe()
     except (ClothoError, OSError) as error:
         return [Finding(f"isolation: {error}", "give another sandbox.root, such as CLOTHO_SANDBOX__ROOT")]
     if not report.isolated:
-        fact = f"isolation: a sandbox here can't be proved that it {', '.join(report.missing)}"
-        return [Finding(fact, UNISOLATED)]
+        return [
+            Finding(
+                f"isolation: it can't be proved that a sandbox here {'; '.join(report.missing)}", UNISOLATED
+            )
+        ]
     bounds = f"memory {report.memory}, processes {report.processes}, disk {report.disk}"
     bounds = f"{bounds}, processors {report.processors}"
     user = "two users for each sandbox" if report.own_user else "the worker's user for all of them"
@@ -251,7 +256,7 @@ async def _workers(journal: Journal) -> list[Finding]:
 
 
 def _unanswered(what: str, seconds: float) -> Finding:
-    return Finding(f"{what}: no answer within {seconds:g} s", f"see to its health: {CHECKED[what]}")
+    return Finding(f"{what}: no answer within {seconds:g} s", f"see to its health: {CHECKED.get(what, what)}")
 
 
 def heartbeats(seen: dict[str, float]) -> list[Finding]:

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 
 from rich.console import Console
+from temporalio.client import Client
 
 from clotho.cli.terminal import one_line
+from clotho.config import Settings
+from clotho.journal import Journal
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,17 @@ class Finding:
     """The remedy; None: nothing to do."""
     is_full: bool = False
     """Whether it tells of a full disk, which other findings may only follow from."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What an examination has at hand."""
+
+    settings: Settings
+    journal: Journal | None
+    """None: the store can't be read."""
+    client: Client | None
+    """None: Temporal can't be asked, or is on a full disk and would answer wrongly."""
 
 
 def show(console: Console, title: str, findings: list[Finding]) -> None:

@@ -147,6 +147,9 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         hidden_files: Mapping[str, bytes],
         setup: VerifierSetup,
     ) -> SupervisedSandbox:
+        layout = self._view(folder, record.spec).layout(record.isolated)
+        for name, content in hidden_files.items():
+            layout.require_seen(content.decode("latin-1"), f"hidden file {name}")
         self._host.end_verifiers(folder, epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
         control, agent = (

@@ -132,6 +132,7 @@ class View:
             tuple(map(str, self.mounts().values())),
             verifying,
             hidden,
+            bare=True,
         )
 
     def _roots(self, aliases: Mapping[str, str]) -> dict[str, str]:

@@ -129,12 +129,7 @@ class LocalHost:
     def _require(self, spec: SandboxSpec) -> bool:
         """Whether a sandbox of `spec` is isolated. Raises IsolationUnavailable where it must be and can't."""
         report = self.report()
-        if spec.limits == "required" and report.unlimited:
-            raise IsolationUnavailable(
-                f"this host can't bound {' and '.join(report.unlimited)} (limits: required)"
-            )
-        if not report.isolated and not spec.unsafe_local:
-            raise IsolationUnavailable(f"it can't be proved that a sandbox here {'; '.join(report.missing)}")
+        spec.require(report)
         return report.isolated
 
     def require_private(self, paths: Sequence[Path], spec: SandboxSpec) -> None:

@@ -44,6 +44,7 @@ class SupervisedSandbox(SupervisedFiles):
     # ---- jobs ----
 
     async def start(self, job: Job) -> None:
+        self._layout.require_seen(job.script, "the command")
         if job.workdir is not None:
             job = job.model_copy(update={"workdir": self._layout.seen_path(job.workdir)})
         await self._in_thread(self._start, job)

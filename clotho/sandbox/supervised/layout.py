@@ -1,10 +1,15 @@
 """Paths of a sandbox's workspace, home and `/tmp`."""
 
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from clotho.errors import PathUnseen
 from clotho.sandbox.places import outermost
+
+WORD = r"""(?:^|[\s=:;,|&<>(\[{`!@\\$]|\s-[A-Za-z])["']?(?P<path>%s(?:/[^\s"';|&<>)`]*)?)(?![\w-]|\.\w)"""
+"""Regular expression for a path at the start of a word of a command: in quotes, after `=` or after `>`, too."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Layout:
     verifying: bool = False
     """Whether the agent's links must not lead out of its folders, nor its names reach the output of commands."""
     hidden_files: str | None = None
+    bare: bool = False
+    """Whether commands see the host, where none of the `aliases` is."""
 
     @property
     def archived(self) -> dict[str, str]:
@@ -40,6 +47,22 @@ class Layout:
         if path == "~" or path.startswith("~/"):
             return self.home + path[1:]
         return resolve_alias(path, self.aliases)
+
+    def require_seen(self, text: str, what: str) -> None:
+        """Raise PathUnseen where `text`, of a command, names a path that there isn't without isolation.
+
+        The command would find nothing there, or another's files: to a verifier, a wrong answer of the agent's.
+        """
+        if not self.bare:
+            return
+        own = tuple(f"{folder}/" for folder in self.aliases.values())
+        for seen, real in self.aliases.items():
+            for found in re.finditer(WORD % re.escape(seen), text, re.MULTILINE):
+                if not f"{found['path']}/".startswith(own):
+                    raise PathUnseen(
+                        f"{what} names {found['path']}, and without isolation there is no {seen}: its files are in "
+                        f"{real}. Use relative paths or ~, or run where sandboxes are isolated"
+                    )
 
     def is_agents(self, path: str) -> bool:
         """Whether `path`, as the file verbs take it, is in a folder where the agent can have put anything."""

@@ -2,12 +2,14 @@
 
 import shlex
 
+from clotho.plugin import Plugin
 from clotho.sandbox.backend import JobState
 from clotho.tools import shell
 from clotho.tools.results import answer, problem
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
 
+PLUGIN = Plugin("lines", tools=(f"{__name__}:CountLines", f"{__name__}:SortLines"))
 SECONDS = 30.0
 PARAMETERS = object_schema("path", path=string("The file"))
 

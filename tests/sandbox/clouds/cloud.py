@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from clotho.clouds import DaytonaAccount, E2bAccount, ModalAccount
+from clotho.plugins.clouds.accounts import DaytonaAccount, E2bAccount, ModalAccount
+from clotho.plugins.clouds.config import CloudConfig, DaytonaConfig, E2bConfig, ModalConfig
+from clotho.plugins.containers.relay.backend import RelayedBackend
+from clotho.plugins.containers.relay.machine import Machine
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.clouds.config import CloudConfig, DaytonaConfig, E2bConfig, ModalConfig
-from clotho.sandbox.relay.backend import RelayedBackend
-from clotho.sandbox.relay.machine import Machine
 from tests.sandbox.clouds.box import CloudServer
 
 MODAL = ModalAccount(creations_per_second=1000)
@@ -40,19 +40,19 @@ class Cloud:
 
 
 def modal_machines() -> Machine:
-    from clotho.sandbox.clouds.modal import ModalMachines
+    from clotho.plugins.clouds.modal import ModalMachines
 
     return ModalMachines(MODAL)
 
 
 def e2b_machines() -> Machine:
-    from clotho.sandbox.clouds.e2b import E2bMachines
+    from clotho.plugins.clouds.e2b import E2bMachines
 
     return E2bMachines(E2B)
 
 
 def daytona_machines() -> Machine:
-    from clotho.sandbox.clouds.daytona import DaytonaMachines
+    from clotho.plugins.clouds.daytona import DaytonaMachines
 
     return DaytonaMachines(DAYTONA)
 

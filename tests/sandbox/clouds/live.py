@@ -3,8 +3,8 @@
 import pytest
 
 from clotho.config import variable
+from clotho.plugins.clouds.config import CloudConfig, DaytonaConfig, E2bConfig, ModalConfig
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.clouds.config import CloudConfig, DaytonaConfig, E2bConfig, ModalConfig
 from tests.sandbox.clouds.cloud import DAYTONA, E2B, MODAL, spec_of
 
 IMAGE = "python:3.12-bookworm"

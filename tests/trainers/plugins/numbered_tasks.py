@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import verifiers.v1 as vf
 
-from clotho.trainers.verifiers import ClothoEnv, ItemData, ItemTask
+from clotho.plugins.trainers.verifiers import ClothoEnv, ItemData, ItemTask
 
 __all__ = ["ClothoEnv", "NumberedTasks"]
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from clotho.atropos.admission import check_staleness
-from clotho.atropos.scored import BranchGroup, Row
-from clotho.atropos.trainable import check_sampling
 from clotho.errors import GroupRejected, InvalidInput
 from clotho.models.backend import Inference, LogprobsMode, ServerCapabilities
 from clotho.models.sampling import Sampling
+from clotho.plugins.atropos.admission import check_staleness
+from clotho.plugins.atropos.scored import BranchGroup, Row
+from clotho.plugins.atropos.trainable import check_sampling
 from clotho.runs.ledger import Claim
 
 CLAIM = Claim(number=0, group="run/i-a.0", item={"id": "a"}, step=2)

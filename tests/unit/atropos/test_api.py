@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from clotho.atropos.group_sender import Registration, retry_outages
-from clotho.atropos.trainer_api import ApiUnavailable, EnvUnknown, Receipt, TrainerApi
 from clotho.errors import GroupRejected, InvalidInput
+from clotho.plugins.atropos.group_sender import Registration, retry_outages
+from clotho.plugins.atropos.trainer_api import ApiUnavailable, EnvUnknown, Receipt, TrainerApi
 from clotho.processes.ports import free_port
 from clotho.testing.scripted_model import serving
 

@@ -12,9 +12,9 @@ from atropos_adapter import (
     HermesAgentLoop,
     ToolContext,
 )
-from clotho.atropos.compat.row_hook import current_row, rows_through
 from clotho.errors import InvalidInput
-from clotho.sandbox.containers.config import DockerConfig
+from clotho.plugins.atropos.compat.row_hook import current_row, rows_through
+from clotho.plugins.containers.config import DockerConfig
 
 DEFAULTS = {
     "enabled_toolsets": None,

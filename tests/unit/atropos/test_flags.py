@@ -5,9 +5,9 @@ import shlex
 
 import pytest
 
-from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.flags import FLAGS, with_own_flags
 from clotho.environment import EnvironmentConfig
+from clotho.plugins.atropos.config import ClothoEnvConfig
+from clotho.plugins.atropos.flags import FLAGS, with_own_flags
 
 
 @pytest.mark.parametrize("flag", FLAGS.values())

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-ALLOWED = ("clotho/atropos/", "clotho/atropos/api/")
+ALLOWED = ("clotho/plugins/atropos/", "clotho/plugins/atropos/api/")
 
 
 def test_only_the_adapter_and_the_api_import_atroposlib() -> None:

@@ -1,10 +1,10 @@
 """What wandb is told of a group: counts, and conversations that can be read."""
 
-from clotho.atropos.metrics import Tally
-from clotho.atropos.wandb_table import shown_rows
 from clotho.models.backend import SampledTokens, SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
+from clotho.plugins.atropos.metrics import Tally
+from clotho.plugins.atropos.wandb_table import shown_rows
 from clotho.rollouts.call import CallEntry, ToolError
 from clotho.rollouts.group import GroupEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.lease import Fidelity

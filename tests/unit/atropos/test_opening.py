@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from atroposlib.envs.server_handling.server_manager import APIServerConfig, ServerBaseline
 
-from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.run_setup import manifest_of, served_model, with_run_settings
 from clotho.config import Settings
 from clotho.dataset_config import DatasetConfig
 from clotho.errors import InvalidInput
 from clotho.models.endpoint import Endpoint
+from clotho.plugins.atropos.config import ClothoEnvConfig
+from clotho.plugins.atropos.run_setup import manifest_of, served_model, with_run_settings
 from tests.support import ONE_FILE
 
 FOLDERS = Path(__file__).parents[2] / "tasks" / "folders"

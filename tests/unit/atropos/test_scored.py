@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from clotho.atropos.scored import branch_groups_of, oldest_version, untrained_branch_group
 from clotho.errors import GroupRejected
 from clotho.models.backend import VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
+from clotho.plugins.atropos.scored import branch_groups_of, oldest_version, untrained_branch_group
 from clotho.rollouts.branches import Branch, SampledSpan
 from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.outcome import Ending, Outcome

@@ -6,9 +6,9 @@ import pytest
 from atroposlib.envs.server_handling.server_manager import APIServerConfig
 from pydantic import ValidationError
 
-from clotho.atropos.config import ClothoEnvConfig
-from clotho.atropos.key_options import Secrets
 from clotho.errors import InvalidInput
+from clotho.plugins.atropos.config import ClothoEnvConfig
+from clotho.plugins.atropos.key_options import Secrets
 
 
 @pytest.mark.parametrize("flags", [["--openai.api_key", "key"], ["--openai.api_key=key"]])

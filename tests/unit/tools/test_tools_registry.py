@@ -1,23 +1,21 @@
-import sys
-from importlib.metadata import EntryPoint, EntryPoints
-from types import ModuleType
 from typing import Any, ClassVar, cast
 
 import pytest
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
+from clotho.plugin import Plugin
+from clotho.plugins.browser.launch import lacking
+from clotho.plugins.browser.settings import BrowserSettings
+from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.services.settings import ModelService, ModelServices
+from clotho.plugins.web.settings import WebSettings
 from clotho.tools import catalogue, registry
-from clotho.tools.browser.launch import lacking
-from clotho.tools.browser.settings import BrowserSettings
 from clotho.tools.delegation import DelegationSettings
 from clotho.tools.distributions import DISTRIBUTIONS, draws
-from clotho.tools.mcp.settings import McpServer
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import check_names, resolve
-from clotho.tools.services.settings import ModelService, ModelServices
-from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings, tools_in
-from clotho.tools.web.settings import WebSettings
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 
 
 class Weather(Tool):
@@ -68,13 +66,6 @@ def test_discovers_every_tool_of_the_package_once(installed: Registry) -> None:
         assert function(tool.schema())["name"] == tool.name
 
 
-def test_a_module_offers_the_tools_it_defines_and_not_those_it_imports() -> None:
-    module = ModuleType("sky")
-    vars(module).update(Tool=Tool, Weather=Weather)
-    assert list(tools_in(module)) == []
-    assert Weather in list(tools_in(sys.modules[__name__]))
-
-
 def test_two_tools_of_one_name_are_refused() -> None:
     class Other(Weather):
         pass
@@ -83,18 +74,23 @@ def test_two_tools_of_one_name_are_refused() -> None:
         Registry([Weather(), Other()])
 
 
+def offer(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    """Have one plugin installed, which offers the tool `target`."""
+    offering = {"sky": Plugin("sky", tools=(target,))}
+    monkeypatch.setattr(registry, "plugins", lambda: offering)
+
+
 def test_finds_tools_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("weather", f"{__name__}:Weather", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([point]).select(group=group))
+    offer(monkeypatch, f"{__name__}:Weather")
     found = Registry.discover()
     assert found.get("weather") is not None
     assert resolve(found, ["weather"]).toolsets == ("weather",)
 
 
-def test_an_entry_point_that_is_no_tool_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("weather", "json:dumps", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([point]))
-    with pytest.raises(InvalidInput, match="json:dumps"):
+@pytest.mark.parametrize("target", ["json:dumps", "nowhere:Tool", "json:Nothing"])
+def test_what_is_no_tool_is_refused(monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    offer(monkeypatch, target)
+    with pytest.raises(InvalidInput, match=target):
         Registry.discover()
 
 

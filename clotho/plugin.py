@@ -1,0 +1,101 @@
+"""Plugins: what a package adds to Clotho, in one object that an entry point of the group `clotho.plugins` names.
+
+The core asks here for what is installed and imports no plugin by its name. What a plugin offers is written as
+`module:attribute`, and is imported when it is used: `clotho --help` pays for the declarations alone.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any
+
+from clotho.errors import InvalidInput
+
+GROUP = "clotho.plugins"
+UNKNOWN_OPTIONS_PASS = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Click settings of a command that hands options which it doesn't know to its program."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `clotho`: a function, or a Typer application with commands of its own."""
+
+    name: str
+    target: str
+    """The function or application, as `module:attribute`."""
+    summary: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of its Click context."""
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """A format of `clotho export` that is written as a whole, to a file or a folder."""
+
+    target: str
+    """A function `async (journal, manifest, figures, output, exclude) -> rollouts written`."""
+    summary: str
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What a package offers; each `target` is `module:attribute`."""
+
+    name: str
+    commands: tuple[Command, ...] = ()
+    tools: tuple[str, ...] = ()
+    """Targets of concrete Tool classes."""
+    stores: Mapping[str, str] = field(default_factory=dict)
+    """Scheme of a store's location -> target of a function `(location, settings) -> Store`."""
+    exporters: Mapping[str, Exporter] = field(default_factory=dict)
+    """Exporters by the names that `--format` takes."""
+    doctor: Mapping[str, str] = field(default_factory=dict)
+    """Section of `clotho doctor` -> target of a function `async (Examination) -> list of Finding`."""
+    status: str | None = None
+    """Target of a function `async (client, runs) -> lines` for what `clotho status` says that needs attention."""
+    settings: str | None = None
+    """Target of the PluginSettings that a machine's processes have for it: `plugins: {NAME: …}` of clotho.yaml."""
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """Module that the plugin imports -> what `pip install` calls its package: `boto3` -> `clotho-rollouts[s3]`."""
+
+
+def load(target: str) -> Any:
+    """The attribute that `module:attribute` names."""
+    module, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def load_with_needs(plugin: Plugin, target: str) -> Any:
+    """What `target` of a plugin names. Raises InvalidInput with the `pip install` line for what it lacks."""
+    for module, package in plugin.needs.items():
+        if find_spec(module) is None:
+            raise InvalidInput(f"{plugin.name} needs what this brings: pip install '{package}'")
+    return load(target)
+
+
+@cache
+def plugins() -> Mapping[str, Plugin]:
+    """The installed plugins by name. Raises InvalidInput for an entry point that names none, or a name twice."""
+    found: dict[str, Plugin] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        plugin = _loaded(point)
+        if plugin.name in found:
+            raise InvalidInput(
+                f"two installed packages offer a plugin {plugin.name!r}: uninstall one of them"
+            )
+        found[plugin.name] = plugin
+    return MappingProxyType(found)
+
+
+def _loaded(point: EntryPoint) -> Plugin:
+    try:
+        plugin = point.load()
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"plugin {point.name!r}: {point.value} can't be imported: {error}") from error
+    if not isinstance(plugin, Plugin):
+        raise InvalidInput(f"plugin {point.name!r}: {point.value} is no clotho.plugin.Plugin")
+    return plugin

@@ -1,0 +1,1 @@
+"""Features that the core doesn't know: each a folder that can be deleted."""

@@ -1,0 +1,101 @@
+"""The claims whose groups aren't delivered yet, and which of them are offered, awaited or being sent."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from clotho.plugins.atropos.items import ClaimedItem
+from clotho.rollouts.item import Item
+from clotho.runs.ledger import Claim
+
+LONGEST_PAUSE = 60.0
+
+
+@dataclass
+class PendingGroup:
+    """One undelivered claim."""
+
+    item: ClaimedItem
+    offered: bool = False
+    """Atropos has the item: in a worker, or in its backlog."""
+    busy: bool = False
+    """A task waits for the group, or delivers it."""
+    failures: int = 0
+    not_before: float = 0.0
+
+
+class PendingGroups:
+    """The undelivered claims, in the order of drawing; for one event loop."""
+
+    def __init__(self, claims: Iterable[Claim] = ()) -> None:
+        self._pending = {claim.group: PendingGroup(ClaimedItem(claim)) for claim in claims}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __contains__(self, claim: Claim) -> bool:
+        return claim.group in self._pending
+
+    def offer(self, claim: Claim) -> ClaimedItem:
+        """The claim's item, marked as offered to Atropos."""
+        pending = self._pending.setdefault(claim.group, PendingGroup(ClaimedItem(claim)))
+        pending.offered = True
+        return pending.item
+
+    def waiting(self) -> Claim | None:
+        """The first claim that is neither offered nor busy."""
+        now = time.monotonic()
+        for pending in self._pending.values():
+            if not pending.offered and not pending.busy and pending.not_before <= now:
+                return pending.item.claim
+        return None
+
+    def idle(self) -> list[Claim]:
+        """The claims without a waiting task: it was cancelled, or belonged to an earlier process."""
+        now = time.monotonic()
+        return [
+            pending.item.claim
+            for pending in self._pending.values()
+            if not pending.busy and pending.not_before <= now
+        ]
+
+    def all(self) -> list[Claim]:
+        return [pending.item.claim for pending in self._pending.values()]
+
+    def oldest(self) -> float | None:
+        """When the first of the claims was drawn, in seconds since the epoch; None without claims."""
+        return min((claim.at for claim in self.all() if claim.at is not None), default=None)
+
+    def item(self, claim: Claim) -> ClaimedItem:
+        return self._pending[claim.group].item
+
+    def is_busy(self, claim: Claim) -> bool:
+        return self._pending[claim.group].busy
+
+    @contextmanager
+    def hold(self, claim: Claim) -> Iterator[None]:
+        """Mark the claim as busy."""
+        pending = self._pending[claim.group]
+        pending.busy = True
+        try:
+            yield
+        finally:
+            pending.busy = False
+
+    def put_back(self, claim: Claim) -> int:
+        """Put the group back, with exponential backoff. Returns how often that was."""
+        if (pending := self._pending.get(claim.group)) is None:
+            return 0
+        pending.offered = False
+        pending.failures += 1
+        pending.not_before = time.monotonic() + min(2.0 ** (pending.failures - 1), LONGEST_PAUSE)
+        return pending.failures
+
+    def find(self, item: Item) -> Claim | None:
+        """A claim of an equal item, for a hook that copied its own."""
+        return next((pending.item.claim for pending in self._pending.values() if pending.item == item), None)
+
+    def settle(self, group: str) -> None:
+        """Remove a group that is delivered or dropped."""
+        self._pending.pop(group, None)

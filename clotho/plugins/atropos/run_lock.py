@@ -1,0 +1,162 @@
+"""The lock of a run: one adapter serves it at a time, and renews its heartbeat in the store.
+
+Another adapter takes the lock once the holder is proved dead, or has missed several heartbeats. A holder that lost
+the lock, since it slept or was cut off, finds out before it delivers anything more.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+
+from clotho.errors import InvalidInput, StoreUnavailable
+from clotho.frozen_model import FrozenModel
+from clotho.identifiers.run_keys import run_lock_prefix
+from clotho.journal import Journal
+from clotho.plugins.atropos.process_identity import ProcessIdentity
+from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Liveness, last_heartbeat
+
+KEPT = 8
+LOOK_SECONDS = 1.0
+
+log = logging.getLogger("clotho.plugins.atropos")
+
+
+class RunLockEntry(FrozenModel):
+    """The holder of a run, None if it was released: the last entry counts."""
+
+    holder: ProcessIdentity | None
+
+
+class RunLock:
+    """A run's lock. `period`: seconds between heartbeats; `ttl`: seconds without one after which it is free."""
+
+    def __init__(self, journal: Journal, run: str, *, period: float, ttl: float) -> None:
+        self._journal = journal
+        self._run = run
+        self._period = period
+        self._ttl = ttl
+        self._liveness = Liveness(journal, _name(run))
+        self._number = 0
+        self._shown = 0.0
+        self.lost: InvalidInput | None = None
+
+    async def begin(self) -> None:
+        """Take the lock. Raises InvalidInput if a live process holds it, naming that and since when."""
+        watch = _Watch(self._journal, self._run, self._ttl)
+        while True:
+            last, entry = await self._last() or (None, RunLockEntry(holder=None))
+            if entry.holder is not None and not await watch.is_over(entry.holder):
+                continue
+            mine = RunLockEntry(holder=ProcessIdentity.of(os.getpid(), time.time()))
+            number = await self._journal.append_after(run_lock_prefix(self._run), last, mine, KEPT)
+            if number is not None:
+                self._number = number
+                return await self.show()
+
+    async def confirm(self) -> None:
+        """Raise InvalidInput if the lock was taken over; reads the store only if a heartbeat is overdue."""
+        if time.monotonic() - self._shown > self._ttl - self._period:
+            await self.show()
+
+    async def show(self) -> None:
+        """Write a heartbeat. Raises InvalidInput if the lock was taken over."""
+        begun = time.monotonic()
+        last, entry = await self._last() or (None, RunLockEntry(holder=None))
+        if last != self._number:
+            successor = described(entry.holder) if entry.holder is not None else "an adapter that has ended"
+            self.lost = InvalidInput(f"run {self._run} was taken over by {successor}: this adapter ends")
+            raise self.lost
+        await self._liveness.beat()
+        self._shown = begun
+
+    async def keep(self, body: "asyncio.Task[object]") -> None:
+        """Write heartbeats until the lock is taken over, which cancels `body`."""
+        while True:
+            await asyncio.sleep(self._period)
+            try:
+                await self.show()
+            except StoreUnavailable as error:
+                log.warning("run %s: no heartbeat written: %s", self._run, error)
+            except InvalidInput:
+                body.cancel()
+                return
+
+    async def end(self) -> None:
+        """Release the lock, unless another process has it by now."""
+        nobody = RunLockEntry(holder=None)
+        await self._journal.append_after(run_lock_prefix(self._run), self._number, nobody, KEPT)
+
+    async def _last(self) -> tuple[int, RunLockEntry] | None:
+        return await self._journal.latest_numbered(run_lock_prefix(self._run), RunLockEntry)
+
+
+class _Watch:
+    """Observes a lock's holder until it is known whether it is alive."""
+
+    def __init__(self, journal: Journal, run: str, ttl: float) -> None:
+        self._journal = journal
+        self._run = run
+        self._ttl = ttl
+        self._begun = time.monotonic()
+        self._shown: float | None = None
+
+    async def is_over(self, holder: ProcessIdentity) -> bool:
+        """Whether `holder` is gone; False: look again. Raises InvalidInput if it is alive.
+
+        If its process can't be seen from here, a new heartbeat shows that it lives.
+        """
+        lives = holder.lives()
+        now, shown = await last_heartbeat(self._journal, _name(self._run))
+        quiet = min(now - shown, time.time() - holder.since)
+        if lives or (self._shown is not None and shown > self._shown):
+            raise InvalidInput(
+                f"run {self._run} is served by {described(holder)}: "
+                "stop that adapter first, or choose another --env.run"
+            )
+        waited = time.monotonic() - self._begun
+        if lives is False or max(quiet, waited) >= self._ttl:
+            log.info("run %s is taken over from %s, which is gone", self._run, described(holder))
+            return True
+        if self._shown is None:
+            log.warning(
+                "run %s was served by %s: waiting for its next heartbeat", self._run, described(holder)
+            )
+        self._shown = shown
+        await asyncio.sleep(LOOK_SECONDS)
+        return False
+
+
+@asynccontextmanager
+async def held(
+    journal: Journal, run: str, *, period: float = PERIOD_SECONDS, ttl: float = LIVENESS_SECONDS
+) -> AsyncIterator[RunLock]:
+    """Hold the run's lock. Raises InvalidInput if another process has it, or takes it meanwhile."""
+    run_lock = RunLock(journal, run, period=period, ttl=ttl)
+    await run_lock.begin()
+    body = asyncio.current_task()
+    assert body is not None
+    renewal = asyncio.create_task(run_lock.keep(body), name=f"{run}: heartbeats")
+    try:
+        yield run_lock
+    except asyncio.CancelledError:
+        if run_lock.lost is None:
+            raise
+        body.uncancel()
+        raise run_lock.lost from None
+    finally:
+        renewal.cancel()
+        with suppress(StoreUnavailable):
+            await run_lock.end()
+
+
+def described(holder: ProcessIdentity) -> str:
+    since = datetime.fromtimestamp(holder.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"process {holder.pid} on {holder.host} since {since}"
+
+
+def _name(run: str) -> str:
+    return f"adapter/{run}"

@@ -1,0 +1,181 @@
+"""The conversations of one process with its rollouts' servers: begun by a call, ended when idle."""
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from clotho.errors import ServiceRejected, ServiceUnavailable
+from clotho.plugins.mcp.child import Child
+from clotho.plugins.mcp.client import ClientConversation, Transport
+from clotho.plugins.mcp.sandboxed import SandboxedServer
+from clotho.plugins.mcp.service import Service
+from clotho.plugins.mcp.session import Definition, NotStarted, Session
+from clotho.plugins.mcp.settings import McpServer
+from clotho.sandbox.backend import SandboxInstance
+from clotho.tools.tool import CallContext
+
+IDLE_SECONDS = 600.0
+SWEEP_SECONDS = 30.0
+MOST_SESSIONS = 256
+MOST_REMEMBERED = 1024
+INHERITED = ("PATH", "HOME", "LANG")
+EXTRA = "the `mcp` package is missing: pip install 'clotho-rollouts[mcp]'"
+
+
+@dataclass(frozen=True)
+class ProbedSandbox:
+    """A sandbox in which servers are asked for their tools, and how its jobs' keys begin."""
+
+    instance: SandboxInstance
+    scope: tuple[str | int, ...]
+    directory: str
+
+
+@dataclass
+class _Held:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a call is made: a rollout talks to a server in one conversation."""
+    session: Session | None = None
+    users: int = 0
+    """Calls that hold the lock or wait for it."""
+    used: float = 0.0
+
+
+class McpServers:
+    """Conversations by rollout and server; `variable` reads an environment variable of this process."""
+
+    def __init__(self, variable: Callable[[str], str | None]) -> None:
+        self._variable = variable
+        self._held: dict[tuple[str, str], _Held] = {}
+        self._in_sandboxes: dict[tuple[tuple[str | int, ...], str], SandboxedServer] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def session(self, rollout: str, name: str, server: McpServer) -> AsyncIterator[Session]:
+        """The rollout's conversation with a server, started anew where it has ended.
+
+        Raises ServiceUnavailable, HostUnavailable, and ServiceRejected for a server that can't be started at all.
+        """
+        held = self._held.setdefault((rollout, name), _Held())
+        held.users += 1
+        try:
+            async with held.lock:
+                if held.session is None or held.session.ended:
+                    held.session = None
+                    await self._end_idle(keep=MOST_SESSIONS - 1)
+                    held.session = await self._start(name, server)
+                try:
+                    yield held.session
+                finally:
+                    held.used = asyncio.get_running_loop().time()
+                    if self._sweeper is None or self._sweeper.done():
+                        self._sweeper = asyncio.create_task(self._sweep())
+        finally:
+            held.users -= 1
+
+    def in_sandbox(self, context: CallContext, name: str, server: McpServer) -> SandboxedServer:
+        """The server in the sandbox of a call."""
+        if context.lease is not None:
+            scope: tuple[str | int, ...] = (context.rollout, context.lease)
+        else:  # a verifier's: one for each of its sandboxes, which all but a call's number names
+            scope = (context.rollout, *context.call[:-1])
+        place = (scope, name)
+        if place not in self._in_sandboxes and len(self._in_sandboxes) >= MOST_REMEMBERED:
+            del self._in_sandboxes[next(iter(self._in_sandboxes))]
+        directory = context.settings.terminal_cwd
+        return self._in_sandboxes.setdefault(place, SandboxedServer(name, server, scope, directory))
+
+    async def definitions(
+        self, name: str, server: McpServer, sandbox: ProbedSandbox | None = None
+    ) -> Sequence[Definition]:
+        """The tools that a server has now. Raises as `session` does."""
+        if server.sandboxed:
+            assert sandbox is not None, "a server of sandboxes was asked without one"
+            return await self._probed(name, server, sandbox)
+        session = await self._start(name, server)
+        await session.close()
+        return session.definitions
+
+    async def close(self) -> None:
+        """End all conversations on this host; those in sandboxes go on."""
+        self._in_sandboxes.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for key in list(self._held):
+            await self._end(key)
+
+    async def _probed(self, name: str, server: McpServer, sandbox: ProbedSandbox) -> Sequence[Definition]:
+        _require_package(name)
+        probed = SandboxedServer(name, server, sandbox.scope, sandbox.directory)
+        try:
+            await probed.start(sandbox.instance)
+        except NotStarted as error:
+            raise _unusable(name, error) from error
+        return probed.definitions
+
+    async def _start(self, name: str, server: McpServer) -> Session:
+        _require_package(name)
+        try:
+            return await ClientConversation.start(self._transport(name, server), server.start_seconds)
+        except NotStarted as error:
+            raise _unusable(name, error) from error
+
+    def _transport(self, name: str, server: McpServer) -> Transport:
+        secrets = {given: self._secret(name, variable) for given, variable in server.secrets.items()}
+        if server.url is not None:
+            return Service(server.url, _headers(secrets))
+        assert server.command is not None
+        inherited = {each: value for each in INHERITED if (value := self._variable(each)) is not None}
+        return Child(server.command, {**inherited, **server.env}, secrets)
+
+    def _secret(self, name: str, variable: str) -> str:
+        value = (self._variable(variable) or "").strip()
+        if not (value and value.isascii() and value.isprintable()):
+            raise ServiceRejected(
+                f"MCP server {name}: environment variable {variable} is not set, or holds what no secret has"
+            )
+        return value
+
+    async def _sweep(self) -> None:
+        while self._held:
+            await asyncio.sleep(SWEEP_SECONDS)
+            await self._end_idle(keep=MOST_SESSIONS)
+
+    async def _end_idle(self, keep: int) -> None:
+        """End what is idle for long, and beyond `keep` what is idle longest."""
+        oldest = asyncio.get_running_loop().time() - IDLE_SECONDS
+        for key, held in sorted(self._held.items(), key=lambda item: item[1].used):
+            # While another was being ended, this one may have been taken, or ended and begun anew.
+            if held.users or self._held.get(key) is not held:
+                continue
+            if len(self._held) > keep or held.used < oldest:
+                await self._end(key)
+
+    async def _end(self, key: tuple[str, str]) -> None:
+        if (held := self._held.pop(key, None)) is not None and held.session is not None:
+            await held.session.close()
+
+
+def _unusable(name: str, error: NotStarted) -> ServiceUnavailable | ServiceRejected:
+    said = f"MCP server {name} can't be used: {error}"
+    return ServiceUnavailable(said, error.wait) if error.passing else ServiceRejected(said)
+
+
+def _require_package(name: str) -> None:
+    if missing := missing_package():
+        raise ServiceRejected(f"MCP server {name}: {missing}")
+
+
+def missing_package() -> str | None:
+    """What is missing for servers to be used, or None."""
+    return None if importlib.util.find_spec("mcp") else EXTRA
+
+
+def _headers(secrets: dict[str, str]) -> dict[str, str]:
+    """Headers with secrets: an Authorization that names no scheme is a bearer's token."""
+    return {
+        name: f"Bearer {value}" if name.lower() == "authorization" and " " not in value else value
+        for name, value in secrets.items()
+    }

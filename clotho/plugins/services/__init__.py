@@ -1,0 +1,13 @@
+"""The tools that call other models, over OpenAI-compatible APIs."""
+
+from clotho.plugin import Plugin
+
+PLUGIN = Plugin(
+    "services",
+    tools=(
+        "clotho.plugins.services.clarify:Clarify",
+        "clotho.plugins.services.image_generate:ImageGenerate",
+        "clotho.plugins.services.mixture_of_agents:MixtureOfAgents",
+        "clotho.plugins.services.vision_analyze:VisionAnalyze",
+    ),
+)

@@ -1,0 +1,217 @@
+"""Sandboxes on a pool of hosts through ssh: each has the backend of its own machine, and a capacity.
+
+A sandbox's incarnation begins with the name of its host. Which host gets a new lease is drawn by the lease's name
+among those with room, so that every worker draws alike.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from clotho.errors import ClothoError, InvalidInput, SandboxLost, SandboxUnavailable
+from clotho.plugins.ssh.address import SshHost
+from clotho.plugins.ssh.host import PoolHost
+from clotho.plugins.ssh.remote.instance import RemoteInstance
+from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
+from clotho.sandbox.checkpoints import Restore
+from clotho.sandbox.exhaustion import Evidence
+from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.registry import LocalConfig
+from clotho.sandbox.verification import USUAL, VerifierSetup
+
+T = TypeVar("T")
+
+log = logging.getLogger("clotho")
+
+
+class SshBackend:
+    """`folder` names the sandboxes of one store among those of a host, which may be away for `lease_seconds`."""
+
+    def __init__(self, hosts: Sequence[SshHost], folder: str, lease_seconds: float) -> None:
+        if not hosts or len({host.name for host in hosts}) < len(hosts):
+            raise InvalidInput("sandboxes through ssh need hosts, with names of their own: set sandbox.ssh")
+        self._hosts = {host.name: PoolHost(host, folder, lease_seconds) for host in hosts}
+        self._choosing = asyncio.Lock()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("ssh",)
+
+    async def system(self, lease: str) -> str:
+        host = await self._host_of(lease)
+        return await host.asked(host.backend.system(lease))
+
+    async def evidence(self, lease: str) -> frozenset[Evidence]:
+        host = await self._host_of(lease)
+        return await host.asked(host.backend.evidence(lease))
+
+    async def create(
+        self,
+        lease: str,
+        spec: SandboxSpec,
+        labels: Labels | None = None,
+        restore: Restore | None = None,
+        private: Sequence[Path] = (),
+    ) -> RemoteInstance:
+        """A host's own `unsafe` decides whether commands may run there without isolation."""
+        host, made_before = await self._chosen(lease)
+        theirs = {"backend": LocalConfig(), "unsafe_local": host.settings.unsafe}
+        try:
+            return await host.asked(
+                host.backend.create(lease, spec.model_copy(update=theirs), labels, restore, private)
+            )
+        except ClothoError:
+            if not made_before:
+                host.forget(lease)
+            raise
+        finally:
+            if not made_before:
+                host.made(lease)
+
+    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> RemoteInstance:
+        name, slash, _ = incarnation.partition("/")
+        if not slash or name not in self._hosts:
+            raise SandboxLost(f"the sandbox of lease {lease} is on no host of this worker's pool")
+        host = self._hosts[name]
+        try:
+            return await host.asked(host.backend.attach(lease, incarnation, labels))
+        except InvalidInput as error:
+            raise SandboxLost(f"the sandbox of lease {lease} is out of reach: {error}") from error
+
+    async def open_verifier(
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None = None,
+        setup: VerifierSetup = USUAL,
+    ) -> RemoteInstance:
+        host = await self._host_of(lease)
+        return await host.asked(host.backend.open_verifier(lease, epoch, hidden_files, labels, setup))
+
+    async def verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
+    ) -> RemoteInstance:
+        host = await self._host_of(lease)
+        return await host.asked(host.backend.verify_in_place(lease, incarnation, labels, setup))
+
+    async def destroy(self, lease: str, labels: Labels | None = None) -> None:
+        """Destroy the sandbox. On a host that was away for longer than a lease it has ended; its files go later.
+
+        Raises SandboxUnavailable also where the host has to be mended first.
+        """
+        try:
+            host = await self._host_of(lease)
+            await host.asked(host.backend.destroy(lease, labels))
+        except SandboxLost:
+            return
+        except InvalidInput as error:
+            raise SandboxUnavailable(f"the sandbox of lease {lease} isn't destroyed yet: {error}") from error
+        host.forget(lease)
+
+    async def renew(self, lease: str, seconds: float) -> None:
+        host = await self._host_of(lease)
+        await host.asked(host.backend.renew(lease, seconds))
+
+    async def leases(self) -> Sequence[LeaseRecord]:
+        """The leases of every host within reach."""
+        found, _ = await self._each(PoolHost.leases)
+        return [record for records in found.values() for record in records]
+
+    async def reap(self) -> Sequence[str]:
+        found, _ = await self._each(lambda host: host.asked(host.backend.reap()))
+        return [f"{host.name}/{name}" for host, names in found.items() for name in names]
+
+    async def expired(self) -> Sequence[str]:
+        found, _ = await self._each(lambda host: host.asked(host.backend.expired()))
+        return [f"{host.name}/{name}" for host, names in found.items() for name in names]
+
+    async def probe(self) -> IsolationReport:
+        """The isolation that holds on every host. Raises the error of one that can't be asked."""
+        found, failed = await self._each(lambda host: host.asked(host.backend.probe()))
+        for error in failed.values():
+            raise error
+        reports = list(found.values())
+        return IsolationReport(
+            missing=tuple(sorted({each for report in reports for each in report.missing})),
+            own_user=all(report.own_user for report in reports),
+            memory=_worst([report.memory for report in reports], "unlimited"),
+            processes=_worst([report.processes for report in reports], "user"),
+            processors=_worst([report.processors for report in reports], "nice"),
+            disk=_worst([report.disk for report in reports], "file size"),
+            landlock=all(report.landlock for report in reports),
+        )
+
+    async def close(self) -> None:
+        """End this event loop's connections; sandboxes go on."""
+        await asyncio.gather(*(host.backend.close() for host in self._hosts.values()))
+
+    # ---- hosts ----
+
+    async def _chosen(self, lease: str) -> tuple[PoolHost, bool]:
+        """The host of a new lease, which has a place there from now on; or the one that holds it already."""
+        async with self._choosing:
+            _, failed = await self._each(PoolHost.look)
+            within_reach = [host for host in self._hosts.values() if host not in failed]
+            for host in within_reach:
+                if host.holds(lease):
+                    return host, True
+            free = [host for host in within_reach if host.free > 0]
+            if not free:
+                raise _no_host(within_reach, failed)
+            host = max(free, key=lambda host: _rank(lease, host))
+            host.reserve(lease)
+            return host, False
+
+    async def _host_of(self, lease: str) -> PoolHost:
+        """Raises SandboxLost where none holds it, and SandboxUnavailable where one that may can't be asked."""
+        if (known := self._known(lease)) is not None:
+            return known
+        _, failed = await self._each(PoolHost.leases)
+        if (known := self._known(lease)) is not None:
+            return known
+        for error in failed.values():
+            if isinstance(error, SandboxUnavailable):
+                raise error
+        raise SandboxLost(f"no host of this worker's pool has a sandbox of lease {lease}")
+
+    def _known(self, lease: str) -> PoolHost | None:
+        return next((host for host in self._hosts.values() if host.holds(lease)), None)
+
+    async def _each(
+        self, ask: Callable[[PoolHost], Awaitable[T]]
+    ) -> tuple[dict[PoolHost, T], dict[PoolHost, ClothoError]]:
+        """The answers of all hosts, and the errors of those that can't be asked."""
+        hosts = list(self._hosts.values())
+        answers = await asyncio.gather(*(ask(host) for host in hosts), return_exceptions=True)
+        found: dict[PoolHost, T] = {}
+        failed: dict[PoolHost, ClothoError] = {}
+        for host, answer in zip(hosts, answers, strict=True):
+            match answer:
+                case InvalidInput() | SandboxUnavailable() | SandboxLost():
+                    failed[host] = answer
+                case BaseException():
+                    raise answer
+                case _:
+                    found[host] = answer
+        return found, failed
+
+
+def _rank(lease: str, host: PoolHost) -> bytes:
+    return hashlib.sha256(f"{lease}\0{host.name}".encode()).digest()
+
+
+def _no_host(full: Sequence[PoolHost], failed: Mapping[PoolHost, ClothoError]) -> ClothoError:
+    """InvalidInput where every host has to be mended first; else an outage, which ends."""
+    said = [f"host {host.name} has its {host.settings.capacity} sandboxes" for host in full]
+    said += [str(error) for error in failed.values()]
+    if not full and all(isinstance(error, InvalidInput) for error in failed.values()):
+        return InvalidInput("; ".join(said))
+    return SandboxUnavailable("; ".join(said))
+
+
+def _worst(found: Sequence[T], worst: T) -> T:
+    return worst if worst in found else found[0]

@@ -1,0 +1,1 @@
+"""Logs of runs at Weights & Biases."""

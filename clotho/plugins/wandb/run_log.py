@@ -1,0 +1,175 @@
+"""`clotho run --wandb PROJECT`: a run's progress, rewards, outcomes and some transcripts in Weights & Biases."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clotho.cli.progress import View
+from clotho.errors import InvalidInput
+from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import item_name
+from clotho.journal import Journal
+from clotho.plugins.atropos.wandb_table import conversation
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.rollout import RolloutSummary, Work
+from clotho.rollouts.run import RunManifest
+from clotho.rollouts.transcript import read_transcript
+from clotho.runs.groups import group_ids, scored_among
+
+if TYPE_CHECKING:
+    from wandb import Run
+
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--wandb",
+        help="Log to this project of Weights & Biases while the run is followed (extra wandb).",
+        metavar="PROJECT",
+    ),
+]
+PERIOD_SECONDS = 5.0
+TRANSCRIPTS = 20
+"""Rollouts whose transcripts are logged, spread evenly over the run."""
+GROUPS = 10_000
+"""Most groups whose rewards and outcomes are logged."""
+
+Pair = tuple[GroupEntry, RolloutSummary]
+
+
+def check(project: str | None, *, detach: bool) -> None:
+    """Raise InvalidInput where a run can't be logged."""
+    if project is None:
+        return
+    if detach:
+        raise InvalidInput("--wandb logs while the run is followed: leave --detach out")
+    if find_spec("wandb") is None:
+        raise InvalidInput("--wandb: install what it needs with: pip install 'clotho-rollouts[wandb]'")
+
+
+@dataclass
+class WandbLog:
+    """What a run has come to so far, logged now and then: the sums of the whole run, whoever followed it before."""
+
+    run: "Run"
+    _logged: dict[str, float] = field(default_factory=dict)
+    _next: float = 0.0
+
+    def show(self, view: View) -> None:
+        """Log the sums, if they have changed since they were logged, and that was not just now."""
+        now, sums = time.monotonic(), sums_of(view)
+        if now >= self._next and sums and sums != self._logged:
+            self.run.log(sums)
+            self._logged, self._next = sums, now + PERIOD_SECONDS
+
+    async def conclude(self, journal: Journal, run: str) -> None:
+        """Log rewards, outcomes and transcripts of the scored groups."""
+        import wandb
+
+        work, outcomes = Work(), Counter[str]()
+        kept: list[tuple[str, GroupEntry]] = []
+        async for group, entry in scored_among(journal, await group_ids(journal, run)):
+            work = work.with_ends(entry.siblings)
+            outcomes.update(str(sibling.ending.outcome) for sibling in entry.siblings)
+            if len(kept) < GROUPS:
+                kept.append((group, entry))
+        if not work.rollouts:
+            return
+        siblings = [(entry, sibling) for _, entry in kept for sibling in entry.siblings]
+        by_group = [(group, *_spread(entry)) for group, entry in kept]
+        rows = [await _row(journal, entry, sibling) for entry, sibling in _spaced(siblings)]
+        self.run.log(
+            {
+                **sums_of_work(work),
+                **{f"outcomes/{outcome}": count for outcome, count in outcomes.items()},
+                "reward/histogram": wandb.Histogram([sibling.score for _, sibling in siblings]),
+                "groups/rewards": wandb.Table(["group", "mean", "lowest", "highest"], by_group),
+                "transcripts": wandb.Table(["rollout", "item", "reward", "outcome", "turns", "text"], rows),
+            }
+        )
+
+
+@asynccontextmanager
+async def wandb_log(project: str, journal: Journal, manifest: RunManifest) -> AsyncIterator[WandbLog]:
+    """The wandb run of `manifest`'s run, which goes on where the run was followed before; whole at the end.
+
+    Raises InvalidInput where wandb refuses.
+    """
+    import wandb
+
+    # Its own progress lines would mix with those of the run.
+    settings = wandb.Settings(console="off", silent=True)
+    try:
+        run = await asyncio.to_thread(
+            wandb.init,
+            project=project,
+            id=wandb_id(journal, manifest.run),
+            name=manifest.run,
+            resume="allow",
+            config=manifest.model_dump(mode="json"),
+            settings=settings,
+        )
+    except wandb.errors.Error as error:
+        raise InvalidInput(
+            f"--wandb: {error}; the run goes on without: follow it with the same command, or log with "
+            "WANDB_MODE=offline"
+        ) from error
+    try:
+        yield WandbLog(run)
+    finally:
+        await asyncio.to_thread(run.finish)
+
+
+def wandb_id(journal: Journal, run: str) -> str:
+    """The same for a run of this store whoever follows it: wandb adds to what it has."""
+    return f"{run}-{job_key(journal.store_identity, run)[:8]}"
+
+
+def sums_of(view: View) -> dict[str, float]:
+    """The metrics of a view; empty before a worker answers."""
+    if (progress := view.progress) is None:
+        return {}
+    sums: dict[str, float] = {
+        "groups/scored": progress.scored + progress.skipped,
+        "groups/running": progress.running,
+        "groups/failed": progress.failed,
+        **sums_of_work(view.totals),
+    }
+    if view.counts is not None:
+        sums |= {"rollouts/failed": len(view.counts.failed), "rollouts/paused": view.counts.paused}
+    return sums
+
+
+def sums_of_work(work: Work) -> dict[str, float]:
+    mean = {"reward/mean": work.reward_sum / work.rollouts} if work.rollouts else {}
+    return {
+        "rollouts/scored": work.rollouts,
+        "turns": work.turns,
+        "tool_calls": work.tool_calls,
+        "tokens/sampled": work.sampled_tokens,
+        **mean,
+    }
+
+
+def _spread(entry: GroupEntry) -> tuple[float, float, float]:
+    scores = [sibling.score for sibling in entry.siblings]
+    return sum(scores) / len(scores), min(scores), max(scores)
+
+
+def _spaced(siblings: list[Pair]) -> list[Pair]:
+    step = max(1, len(siblings) // TRANSCRIPTS)
+    return siblings[::step][:TRANSCRIPTS]
+
+
+async def _row(
+    journal: Journal, entry: GroupEntry, end: RolloutSummary
+) -> tuple[str, str, float, str, int, str]:
+    transcript = await read_transcript(journal, end.rollout, end.turns)
+    text = conversation([message.wire() for message in transcript.messages])
+    return end.rollout, item_name(entry.item), end.score, str(end.ending.outcome), end.turns, text

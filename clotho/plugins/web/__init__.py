@@ -1,0 +1,8 @@
+"""Web tools, and the providers that search for them."""
+
+from clotho.plugin import Plugin
+
+PLUGIN = Plugin(
+    "web",
+    tools=("clotho.plugins.web.web_extract:WebExtract", "clotho.plugins.web.web_search:WebSearch"),
+)

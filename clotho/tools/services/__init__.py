@@ -1,1 +1,0 @@
-"""The tools that call other models, over OpenAI-compatible APIs."""

@@ -1,1 +1,0 @@
-"""The tools that find, read and write skills: instructions for kinds of work."""

@@ -1,1 +1,0 @@
-"""Web tools, and the providers that search for them."""
