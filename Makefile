@@ -76,7 +76,7 @@ test-verifiers: setup $(if $(VERIFIERS),,.venv/verifiers/.complete)
 	touch $@
 
 security-table: setup
-	$(PYTEST) tests/security --write-attacks docs/security.md
+	$(PYTEST) -m attack tests/security tests/viewer tests/orders tests/monitoring tests/sandbox --write-attacks docs/security.md
 
 sandbox-table: setup
 	$(PYTEST) tests/sandbox -k conformance --write-conformance docs/sandboxes.md

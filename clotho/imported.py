@@ -1,5 +1,6 @@
-"""Classes of other packages, named as `module:Class`."""
+"""Imports at run time: classes named as `module:Class`, and packages that few runs need."""
 
+import asyncio
 import importlib
 from typing import Any
 
@@ -13,3 +14,8 @@ def imported(name: str, what: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise InvalidInput(f"{what} {name} can't be imported: {error}") from error
+
+
+async def load(*modules: str) -> None:
+    """Import `modules` in a thread: half a second for a large one, in which the event loop would stand still."""
+    await asyncio.to_thread(lambda: list(map(importlib.import_module, modules)))

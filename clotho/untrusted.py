@@ -23,21 +23,22 @@ MAX_CHARS = 100_000
 LONG = 100_000
 """Characters beyond which a text is worked on in a thread: less takes no tenth of a second."""
 
-JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-STREAMED_STRING = re.compile(rb'"(?:[^"\\\r\n]++|\\[^\r\n])*+"?')
+# Alternatives are atomic within possessive repeats, which forget their way back wrongly in Python before 3.11.5.
+JSON_STRING = re.compile(r'"(?:(?>[^"\\]+|\\.))*+"?', re.DOTALL)
+STREAMED_STRING = re.compile(rb'"(?:(?>[^"\\\r\n]+|\\[^\r\n]))*+"?')
 STREAMED = re.compile(
     rb"""
-      (?: [^"]++ | " (?: [^"\\\r\n]++ | \\[^\r\n] )*+ (?: " | \\?[\r\n] ) )*+
-      (?P<open> " (?: [^"\\\r\n]++ | \\[^\r\n] )*+ \\? )?
+      (?: (?> [^"]+ | " (?: (?> [^"\\\r\n]+ | \\[^\r\n] ) )*+ (?: " | \\?[\r\n] ) ) )*+
+      (?P<open> " (?: (?> [^"\\\r\n]+ | \\[^\r\n] ) )*+ \\? )?
     """,
     re.VERBOSE,
 )
 """Text whose last string may be open: no string of JSON goes on in the next line."""
 TOML_STRING = re.compile(
     r"""
-      \"{3} (?: [^"\\]++ | \\. | "(?!"") )*+ (?: "{3,5} )?
-    | '{3} (?: [^']++ | '(?!'') )*+ (?: '{3,5} )?
-    | " (?: [^"\\\n]++ | \\. )*+ "?
+      \"{3} (?: (?> [^"\\]+ | \\. | "(?!"") ) )*+ (?: "{3,5} )?
+    | '{3} (?: (?> [^']+ | '(?!'') ) )*+ (?: '{3,5} )?
+    | " (?: (?> [^"\\\n]+ | \\. ) )*+ "?
     | ' [^'\n]*+ '?
     | \# [^\n]*+
     """,

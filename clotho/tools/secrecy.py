@@ -28,7 +28,7 @@ TOKENS = tuple(
         r"AIza(?<!\wAIza)[0-9A-Za-z_-]{35}",
         r"xox[abprs]-(?<!\wxox[abprs]-)[A-Za-z0-9-]{10,}",
         r"eyJ(?<![A-Za-z0-9_-]eyJ)[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----)[\s\S])*+-----END [A-Z ]*PRIVATE KEY-----",
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?>(?!-----)[\s\S]))*+-----END [A-Z ]*PRIVATE KEY-----",
     )
 )
 """Each begins with plain characters, for which `re` searches thirty times as fast as for alternatives."""

@@ -8,7 +8,6 @@ import asyncio
 import fcntl
 import hashlib
 import platform
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from clotho.sandbox.exhaustion import Bounds, Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.files import delete_any
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervised.verifying import check_hidden, expanded, seal, stage_start
@@ -286,9 +286,7 @@ def _end(folder: Path) -> None:
     for control in _living(folder):
         launch.end(control)
     (folder / "record.json").unlink(missing_ok=True)  # a folder without it is no sandbox
-    subprocess.run(
-        ["rm", "-rf", "--one-file-system", folder], check=True
-    )  # nested deeper than Python follows
+    delete_any(folder)
 
 
 def _label(folder: Path, labels: Labels | None) -> None:

@@ -1,7 +1,7 @@
 """The adapter as a process, and the trainer that it delivers to."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def command(
     mode: str,
     run: str,
     *model_urls: str,
-    program: str = PROGRAM,
+    program: Sequence[str] = (PROGRAM,),
     model: str = "clotho-tiny",
     wandb_folder: Path | None = None,
     **fields: Any,
@@ -66,7 +66,7 @@ def command(
         f"WANDB_INIT_TIMEOUT={PATIENCE_SECONDS}",
         f"WANDB_DIR={wandb_folder or cluster.folder}",
         sys.executable,
-        *program.split(),
+        *program,
         mode,
         *flags,
     ]

@@ -22,7 +22,7 @@ from tests.atropos_api.service import running
 from tests.cluster import Cluster
 from tests.support import eventually
 
-PROGRAM = "-m examples.scored_files"
+PROGRAM = ("-m", "examples.scored_files")
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ async def test_what_wraps_its_hooks_sees_every_rollout_and_group(
         "process",
         "ported-process",
         embedded_model.url,
-        program="-m tests.atropos.wrapped_files",
+        program=("-m", "tests.atropos.wrapped_files"),
         environment=None,
         total_steps=2,
         words=1,

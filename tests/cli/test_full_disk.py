@@ -14,8 +14,11 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho
 from tests.cli.held import held, held_in, let_go, let_go_until_the_end
 from tests.cluster import Cluster
+from tests.sandbox.conftest import needs_root
 from tests.support import eventually, start
 from tests.workflows.scripts import say
+
+pytestmark = needs_root  # to mount small disks
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from tests.atropos.adapter import command as adapter_command
 from tests.cli.command import Finished, clotho
 from tests.cli.command import run as program
 from tests.cluster import Cluster, cluster_in
+from tests.sandbox.conftest import needs_root
 from tests.support import ONE_FILE
 from tests.workflows.scripts import run, say
 
@@ -118,6 +119,7 @@ async def result(cluster: Cluster, way: str, turn: int) -> str:
     return entry.content
 
 
+@needs_root  # who alone has disks and control groups
 @pytest.mark.parametrize("way", ["flags", "yaml", "adapter"])
 async def test_what_is_asked_of_a_run_is_what_it_gets(keyed: Cluster, tmp_path: Path, way: str) -> None:
     async with serving(ScriptedModel(SCRIPT)) as url:

@@ -7,19 +7,21 @@ import ctypes
 import gc
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from clotho.errors import SandboxLost
 from clotho.plugins.browser.launch import lacking
 from clotho.plugins.browser.settings import BrowserSettings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.arguments import MAX_CHARS
-from clotho.tools.dispatch import accepted_arguments
+from clotho.tools.dispatch import Dispatched, accepted_arguments
 from clotho.tools.tool import Tool, ToolOutcome
 from tests.event_loop import watched_callbacks
 from tests.fuzz.runner import Fuzzer
@@ -32,6 +34,7 @@ from tests.tools.row import SESSION
 from tests.tools.rows import ANSWERS, SITE
 
 pytestmark = needs_root
+LEASE = "fuzzed/lease/0"
 MOST_MEMORY = 64 << 20
 """Bytes beyond those of the result."""
 MOST_PROCESSOR = 2.0
@@ -69,13 +72,19 @@ class Cost:
 
 
 @pytest.fixture
-async def calls(folder: Path) -> AsyncIterator[ToolCalls]:
-    backend = LocalBackend(folder / "fuzzed-tools")
+def backend(folder: Path) -> LocalBackend:
+    return LocalBackend(folder / "fuzzed-tools")
+
+
+@asynccontextmanager
+async def calls_in(backend: LocalBackend) -> AsyncIterator[ToolCalls]:
+    """Calls in a sandbox of their own: the outputs of all commands stay on its disk, and fill it in the end."""
     spec = SandboxSpec.model_validate({**SHARED_LEASE, "disk_mb": 200, "memory_mb": 512})
-    made = ToolCalls(await backend.create("fuzzed/lease/0", spec), "fuzzed/lease/0")
-    yield made
-    await SERVERS.close()
-    await backend.destroy("fuzzed/lease/0")
+    try:
+        yield ToolCalls(await backend.create(LEASE, spec), LEASE)
+    finally:
+        await SERVERS.close()
+        await backend.destroy(LEASE)
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
@@ -89,16 +98,16 @@ def test_a_tool_has_arguments_made_from_its_schema(tool: Tool) -> None:
     assert properties.keys() <= {name for each in good for name in each}
 
 
-async def test_tools_keep_to_their_bounds(calls: ToolCalls, fuzzer: Fuzzer) -> None:
-    await bounded(calls, fuzzer, OTHERS)
+async def test_tools_keep_to_their_bounds(backend: LocalBackend, fuzzer: Fuzzer) -> None:
+    await bounded(backend, fuzzer, OTHERS)
 
 
 @pytest.mark.skipif(lacking() is not None, reason=str(lacking()))
-async def test_browser_tools_keep_to_their_bounds(calls: ToolCalls, fuzzer: Fuzzer) -> None:
-    await bounded(calls, fuzzer, OF_BROWSER)
+async def test_browser_tools_keep_to_their_bounds(backend: LocalBackend, fuzzer: Fuzzer) -> None:
+    await bounded(backend, fuzzer, OF_BROWSER)
 
 
-async def bounded(calls: ToolCalls, fuzzer: Fuzzer, tools: list[Tool]) -> None:
+async def bounded(backend: LocalBackend, fuzzer: Fuzzer, tools: list[Tool]) -> None:
     gc.collect()
     gc.freeze()  # what the tests have imported is no garbage of a call
 
@@ -106,7 +115,7 @@ async def bounded(calls: ToolCalls, fuzzer: Fuzzer, tools: list[Tool]) -> None:
         excess = ""
         costs: list[Cost] | None = None
         for _ in range(ATTEMPTS):
-            measured = await play(calls, made)
+            measured = await play(backend, made)
             costs = measured if costs is None else list(map(Cost.least, costs, measured))
             if not (excess := "; ".join(filter(None, map(beyond, made.calls, costs)))):
                 return
@@ -127,17 +136,20 @@ def beyond(call: tuple[str, str], cost: Cost) -> str | None:
     return f"{call[0]} took {', '.join(found)}" if found else None
 
 
-async def play(calls: ToolCalls, made: ToolCase) -> list[Cost]:
-    await calls.start_over()
-    calls.settings = SETTINGS.model_copy(
-        update={
-            "terminal_timeout": 2.0,
-            "longest_command_seconds": 2.0,
-            "browser": BrowserSettings(sites={SITE: ANSWERS}, seconds=2.0),
-        }
-    )
-    await calls.shell("\n".join(made.made))
-    return [await measured(calls, name, text.replace(SESSION, calls.session)) for name, text in made.calls]
+async def play(backend: LocalBackend, made: ToolCase) -> list[Cost]:
+    async with calls_in(backend) as calls:
+        await calls.start_over()
+        calls.settings = SETTINGS.model_copy(
+            update={
+                "terminal_timeout": 2.0,
+                "longest_command_seconds": 2.0,
+                "browser": BrowserSettings(sites={SITE: ANSWERS}, seconds=2.0),
+            }
+        )
+        await calls.shell("\n".join(made.made))
+        return [
+            await measured(calls, name, text.replace(SESSION, calls.session)) for name, text in made.calls
+        ]
 
 
 async def measured(calls: ToolCalls, name: str, text: str) -> Cost:
@@ -149,7 +161,7 @@ async def measured(calls: ToolCalls, name: str, text: str) -> Cost:
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts at what is resident now
     processor = time.process_time()
     async with watched_callbacks() as callbacks:
-        done = await calls.dispatcher.run(name, text, calls.dispatcher.names, context)
+        done = await outcome(calls.dispatcher.run(name, text, calls.dispatcher.names, context))
     processor = time.process_time() - processor
     memory = resident("VmHWM") - before - len(done.content.encode())
     calls.state |= done.state
@@ -157,6 +169,16 @@ async def measured(calls: ToolCalls, name: str, text: str) -> Cost:
     assert "Tool execution failed" not in done.content, done.content
     assert len(done.content) <= longest(calls, name), len(done.content)
     return Cost(memory, processor, callbacks.longest, callbacks.what)
+
+
+async def outcome(call: Awaitable[Dispatched]) -> Dispatched:
+    """The call's outcome; an empty one where its commands have filled the sandbox's disk, which ends a rollout."""
+    try:
+        return await call
+    except SandboxLost as lost:
+        if lost.exhausted != "disk":
+            raise
+        return Dispatched(content="")
 
 
 def longest(calls: ToolCalls, name: str) -> int:

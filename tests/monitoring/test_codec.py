@@ -208,6 +208,7 @@ async def test_the_ui_may_ask(empty: Journal) -> None:
     assert (nothing.status_code, elsewhere.status_code) == (400, 404)
 
 
+@pytest.mark.attack("listeners", "a request without the token, where one is asked for")
 async def test_a_token_is_part_of_the_address(empty: Journal) -> None:
     """The UI has no other way to send one: it takes an address, and leaves its preflights without headers."""
     server = CodecServer(Codec(empty), Access(origins=(UI,), token="t-o_k"))

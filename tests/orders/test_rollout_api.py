@@ -191,6 +191,7 @@ async def test_the_document_has_every_operation(service: RolloutService) -> None
                 assert answer.json().keys() == {"error"}
 
 
+@pytest.mark.attack("listeners", "a request without the token, where one is asked for")
 async def test_a_token_is_asked_for(cluster: Cluster) -> None:
     variables = (f"ROLLOUT_TOKEN={TOKEN}",)
     async with serving_rollouts(cluster, "--token-variable", "ROLLOUT_TOKEN", variables=variables) as service:
@@ -200,6 +201,7 @@ async def test_a_token_is_asked_for(cluster: Cluster) -> None:
             await asked(RolloutClient(service.url, TOKEN).unacknowledged, "no-such-run")
 
 
+@pytest.mark.attack("listeners", "connections whose headers never end")
 @pytest.mark.slow  # for as long as headers may take
 async def test_a_request_whose_headers_do_not_end_is_hung_up_on(service: RolloutService) -> None:
     reader, writer = await asyncio.open_connection(*service.url.removeprefix("http://").split(":"))

@@ -3,7 +3,7 @@
 import io
 import os
 import shutil
-import tarfile
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,9 +34,8 @@ def apptainer_image() -> Iterator[Path]:
 def write_image(folder: Path) -> None:
     content = io.BytesIO()
     write_root(content)
-    content.seek(0)
-    with tarfile.open(fileobj=content) as tar:
-        tar.extractall(folder, filter="tar")
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["tar", "-x", "-C", folder], input=content.getvalue(), check=True)
     for name in MOUNTED_OVER:
         (folder / name).mkdir(parents=True, exist_ok=True)
 

@@ -57,6 +57,7 @@ def test_what_a_pull_reports_while_it_runs(
     assert reported[-20:] in str(raised.value)
 
 
+@pytest.mark.attack("platforms", "names of images that no engine can parse, to be pulled for ever")
 @pytest.mark.parametrize("pull", ["missing", "always", "never"])
 @pytest.mark.parametrize("name", ["Python:3.12-slim", "two words", ":tag", "a:b:c", "x@sha256:12"])
 def test_names_that_no_engine_can_parse_are_refused_at_once(engine: str, name: str, pull: str) -> None:

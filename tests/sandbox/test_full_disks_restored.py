@@ -36,6 +36,9 @@ FILL = {
 }
 
 
+@pytest.mark.attack(
+    "sandbox", "a disk full of links, attributes or sparse files, whose checkpoint could not be restored"
+)
 @needs_root
 @pytest.mark.parametrize(
     "fill",
@@ -59,6 +62,7 @@ async def test_a_disk_that_commands_filled_can_be_restored_and_verified(
         await copies.destroy()
 
 
+@pytest.mark.attack("sandbox", "a million empty files, to be kept in a checkpoint")
 @needs_root
 @pytest.mark.slow
 async def test_a_million_empty_files_cost_no_more_than_their_checkpoint(

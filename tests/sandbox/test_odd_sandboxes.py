@@ -50,6 +50,7 @@ def odd_containers(engine: str) -> Iterator[Sequence[str]]:
         each.remove()
 
 
+@pytest.mark.attack("platforms", "containers with labels as no backend writes them, met by the reaper")
 async def test_odd_containers_keep_no_others_from_being_reaped(
     engine: str, odd_containers: Sequence[str], folder: Path
 ) -> None:
@@ -87,6 +88,7 @@ class Odd(LocalBackend):
         await super().renew(lease, seconds)
 
 
+@pytest.mark.attack("platforms", "a backend or sandbox that raises what nobody expects, in the reaper")
 @needs_root
 @pytest.mark.parametrize("failing", ["leases", "reap", LEASES[0]])
 async def test_a_reaper_survives_whatever_one_backend_or_sandbox_raises(

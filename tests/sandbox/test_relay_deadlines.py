@@ -122,6 +122,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 STEPS = ("base", "create", "create, cancelled or not", "put", "open", "receive", "close", "find", "destroy")
 
 
+@pytest.mark.attack("platforms", "a platform that hangs in one step, for each lease of a worker")
 @pytest.mark.parametrize("stuck", STEPS)
 async def test_a_platform_that_hangs_in_one_step_holds_no_thread(tmp_path: Path, stuck: str) -> None:
     backend = RelayedBackend(tmp_path, StuckMachines(stuck))
@@ -147,6 +148,7 @@ def open_pipe(control: RelayedControl) -> None:
         pass
 
 
+@pytest.mark.attack("platforms", "a stream that never answers or never closes")
 @pytest.mark.parametrize("stuck", [(), ("send",), ("close",), ("send", "close")])
 @pytest.mark.parametrize("ask", [open_pipe, RelayedControl.require_room, RelayedControl.incarnation])
 async def test_a_stream_that_never_answers_holds_no_thread(

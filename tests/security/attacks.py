@@ -10,6 +10,7 @@ THREATS = {
     "sandbox": "A policy against its sandbox, the supervisor and the worker",
     "neighbours": "A policy or a local user against neighbours on the host",
     "model-server": "A hostile or broken model server",
+    "platforms": "A broken engine or platform of sandboxes",
     "listeners": "Requests to the servers that Clotho runs",
     "records": "Hostile content in what is stored, shown and exported",
 }

@@ -9,8 +9,8 @@ The first argument is a threat, one of THREATS; the second is the attempt in a f
 should see it. Several tests, or parameters of one, may make the same attempt: they are one row. A test of what must
 go on working is not an attack and needs no mark.
 
-`make security-table` runs the folder, slow tests included, and writes the table with each attempt's result between
-the page's two markers.
+`make security-table` runs all attacks, slow ones and those beside other modules included, and writes the table with
+each attempt's result between the page's two markers.
 """
 
 from pathlib import Path
@@ -31,7 +31,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "attack(threat, attempt): a row of the table in docs/security.md")
     page = config.getoption(OPTION, None)
     if page is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Attacks(page))

@@ -75,4 +75,4 @@ def _prepared(pytester: pytest.Pytester, tests: str) -> Path:
 
 
 def _run(pytester: pytest.Pytester, *arguments: object) -> pytest.RunResult:
-    return pytester.runpytest_subprocess("--strict-markers", *map(str, arguments))
+    return pytester.runpytest_subprocess(*map(str, arguments))

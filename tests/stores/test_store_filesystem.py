@@ -15,6 +15,7 @@ import pytest
 
 from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.journal.folder import MOST_KNOWN_FOLDERS, THREADS, FilesystemStore, unfinished_writes
+from tests.sandbox.conftest import needs_root
 from tests.support import eventually
 
 
@@ -24,6 +25,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         FilesystemStore(tmp_path / "file" / "store")
 
 
+@needs_root
 async def test_a_full_disk_is_an_outage_and_leaves_nothing_behind(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 from playwright.async_api import Browser
 
 from clotho.journal import Journal
@@ -24,6 +25,7 @@ async def guarded(folder: Path, view: StartViewer) -> tuple[str, str]:
     return address, address.partition("?token=")[2]
 
 
+@pytest.mark.attack("listeners", "a request without the token, where one is asked for")
 async def test_pages_need_the_token_that_the_address_had_once(tmp_path: Path, view: StartViewer) -> None:
     address, token = await guarded(tmp_path, view)
     file = tmp_path / "cache" / "clotho" / "tokens" / str(urlsplit(address).port)
@@ -54,6 +56,7 @@ async def test_pages_need_the_token_that_the_address_had_once(tmp_path: Path, vi
         assert (await client.get(away)).headers["location"] == "/evil.example/"
 
 
+@pytest.mark.attack("listeners", "300 half-sent requests to the viewer, which would shut everyone else out")
 async def test_half_sent_requests_shut_nobody_out(tmp_path: Path, view: StartViewer) -> None:
     """Neither headers nor bodies that don't end; and they are hung up on."""
     address, token = await guarded(tmp_path, view)

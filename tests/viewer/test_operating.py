@@ -56,6 +56,7 @@ async def test_a_run_is_paused_and_resumed_by_hand(
     assert [each for each in wrong if "409" not in each] == []
 
 
+@pytest.mark.attack("listeners", "a web page that operates runs through the viewer")
 async def test_only_a_form_of_this_viewer_operates(cluster: Cluster, view: StartViewer) -> None:
     url = await view(cluster.store, "--operate", "--temporal", cluster.address)
     order = {"operation": "pause", "name": "no-run"}

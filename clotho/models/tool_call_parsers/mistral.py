@@ -23,7 +23,7 @@ from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, St
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined, parsed_call
 
 MARK = "[TOOL_CALLS]"
-AS_ARRAY = re.compile(r"\[TOOL_CALLS\](?:\s|\[TOOL_CALLS\])*+(?!\[ARGS\])[\[{]")
+AS_ARRAY = re.compile(r"\[TOOL_CALLS\](?:(?>\s|\[TOOL_CALLS\]))*+(?!\[ARGS\])[\[{]")
 NAME_END = re.compile(r"\[ARGS\]|(?=\{)")
 
 

@@ -4,7 +4,6 @@ Everything blocks, and is called with the sandbox's folder locked.
 """
 
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from clotho.plugins.containers.layer import written
 from clotho.plugins.containers.view import CONTROL, PROGRAM, ContainerView
 from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.files import delete_any
 from clotho.sandbox.supervised.seccomp import program as seccomp_program
 from clotho.sandbox.supervisor import supervisor_copy
 
@@ -62,7 +62,7 @@ class ContainerHost:
             controls = (ControlDirectory(path, None) for path in instances.values())
             list(threads.map(self.end_instance, instances, controls))
         self.remove_left_images(folder)
-        _delete(folder.files)
+        delete_any(folder.files)
 
     def end_instance(self, container: str, control: ControlDirectory) -> None:
         if control.path.exists():
@@ -127,7 +127,7 @@ class ContainerHost:
         for own in writable.values():
             _make_enterable(own, record.user)
         for root in roots:
-            _delete(writable[root])
+            delete_any(writable[root])
             owned(writable[root], record.user)
         return private
 
@@ -166,13 +166,6 @@ def _machine(architecture: str) -> str:
 def _make_enterable(path: Path, user: int) -> None:
     if (mode := path.stat().st_mode) & 0o700 != 0o700:
         path.chmod(mode & 0o7777 | 0o700)
-
-
-def _delete(folder: Path) -> None:
-    """Delete `folder` by rm: folders can be nested deeper than Python follows."""
-    result = subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True)
-    if result.returncode != 0:
-        raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
 
 
 def make_folders(folder: ContainerFolder, record: ContainerRecord) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import JsonValue
 
 from clotho.errors import HostUnavailable, truncate_middle
+from clotho.imported import load
 from clotho.plugins.mcp.answers import definition_of, shorten, text_of
 from clotho.plugins.mcp.session import MOST_TOOLS, Answer, Definition, NoAnswer, NotStarted, Refused
 from clotho.untrusted import values_in
@@ -58,6 +59,7 @@ class ClientConversation:
     @classmethod
     async def start(cls, transport: Transport, seconds: float) -> "ClientConversation":
         """Start the server and list its tools. Raises NotStarted, and HostUnavailable."""
+        await load("mcp")
         self = cls(transport)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(ready))

@@ -16,6 +16,7 @@ from pydantic import JsonValue, ValidationError
 
 from clotho.errors import truncate_middle
 from clotho.identifiers.hashed import job_key
+from clotho.imported import load
 from clotho.plugins.mcp.answers import definition_of, shorten, text_of
 from clotho.plugins.mcp.session import (
     MOST_MESSAGE_BYTES,
@@ -104,6 +105,7 @@ class SandboxedServer:
 
         Raises NoAnswer, and Refused.
         """
+        await load("mcp_types")
         from mcp_types import CallToolResult
 
         current = self._run if number == self._number else None
@@ -126,6 +128,7 @@ class SandboxedServer:
             self._run = _Run(self._run.key, definitions=self._run.definitions)
 
     async def _greet(self, sandbox: SandboxInstance, run: _Run) -> Sequence[Definition]:
+        await load("mcp_types")
         from mcp_types import Tool
 
         client = {"name": "clotho", "version": "1"}

@@ -4,6 +4,7 @@ Each request is journalled under a name of its own and carries an Idempotency-Ke
 worker's death finds the answer that was paid for. Nothing is retried here.
 """
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -15,6 +16,7 @@ import httpx2
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable, truncate_middle
+from clotho.imported import load
 from clotho.plugins.services.settings import ModelService
 from clotho.tools.results import problem
 from clotho.tools.retry_after import retry_after
@@ -150,12 +152,13 @@ class Asker:
     @asynccontextmanager
     async def _client(self, service: ModelService) -> AsyncIterator["openai.AsyncOpenAI"]:
         """A client whose errors are told in Clotho's vocabulary, without the key."""
-        import openai  # half a second, which only runs that ask models pay
+        await load("openai.resources.chat")  # not with this module: only runs that ask models need it
+        import openai
 
         key = _key(service, self.variable)
         redact = _redactor(service, self.variable)
         http = httpx2.AsyncClient(
-            transport=_Bounded(),
+            transport=await asyncio.to_thread(_Bounded),  # reads all certificates of authorities
             timeout=httpx2.Timeout(service.seconds, connect=10.0),
             follow_redirects=False,
         )

@@ -25,13 +25,14 @@ from clotho.sandbox.local.budget import DiskBudget
 from clotho.sandbox.local.enter import entering
 from clotho.sandbox.local.folders import SandboxFolder, SandboxRecord
 from clotho.sandbox.local.isolation import failed_checks, has_landlock
-from clotho.sandbox.local.own_folders import delete_any, delete_own, link_programs, make_enterable, make_owned
+from clotho.sandbox.local.own_folders import delete_own, link_programs, make_enterable, make_owned
 from clotho.sandbox.local.processes import end_processes_of
 from clotho.sandbox.local.roots import EMPTY_FILE, EMPTY_FOLDER, PASSABLE
 from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry, supervisor_of
 from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.files import delete_any
 from clotho.sandbox.supervisor import supervisor_path
 
 PROBE_AGAIN_SECONDS = 60.0

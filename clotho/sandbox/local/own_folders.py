@@ -2,11 +2,9 @@
 
 import os
 import shutil
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from clotho.errors import SandboxUnavailable
 from clotho.sandbox.local.bubblewrap import other_names
 
 
@@ -14,13 +12,6 @@ def link_programs(folder: Path) -> None:
     folder.mkdir()
     for name, program in other_names().items():
         (folder / name).symlink_to(program)
-
-
-def delete_any(folder: Path) -> None:
-    """Delete `folder` by rm: folders can be nested deeper than Python follows, and hold mounts."""
-    result = subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], capture_output=True, text=True)
-    if result.returncode != 0:
-        raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
 
 
 def delete_own(folder: Path) -> None:

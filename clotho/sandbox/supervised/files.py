@@ -1,14 +1,15 @@
-"""Files of a control directory on this host, read without trust in what commands have made of them."""
+"""Files of sandboxes on this host, read and deleted without trust in what commands have made of them."""
 
 import errno
 import os
 import re
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clotho.errors import SandboxLost
+from clotho.errors import SandboxLost, SandboxUnavailable
 
 SMALL_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
@@ -78,3 +79,30 @@ def exists(path: StrPath) -> bool:
             return False
         raise
     return True
+
+
+def delete_any(folder: Path) -> None:
+    """Delete `folder` by rm: folders can be nested deeper than Python follows, and hold mounts."""
+    remove = ["rm", "-rf", "--one-file-system", str(folder)]
+    result = subprocess.run(remove, capture_output=True, text=True)
+    if result.returncode != 0 and os.geteuid() != 0:
+        # Commands have closed folders, which keeps out everyone but root; find opens each before it goes in.
+        closed = [
+            "find",
+            str(folder),
+            "-xdev",
+            "-type",
+            "d",
+            "!",
+            "-perm",
+            "-700",
+            "-exec",
+            "chmod",
+            "u+rwx",
+            "{}",
+            ";",
+        ]
+        subprocess.run(closed, capture_output=True)
+        result = subprocess.run(remove, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise SandboxUnavailable(f"a sandbox can't be deleted: {result.stderr.strip()}")
