@@ -23,7 +23,6 @@ from clotho.environment.tools import EnvironmentTools
 from clotho.identifiers.hashed import job_key
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
-from clotho.plugins.browser.client import BrowserClient
 from clotho.sandbox.backend import Labels, SandboxBackend
 from clotho.temporal.states import RolloutOwners
 
@@ -48,7 +47,7 @@ class Host:
         self.close = known.servers.close
         """Ends the conversations with MCP servers."""
         restorer = Restorer(journal, backend, known, labels)
-        sandboxes = Sandboxes(journal, backend, restorer, labels, queue, BrowserClient(known.scope), metrics)
+        sandboxes = Sandboxes(journal, backend, restorer, labels, queue, known.scope, metrics)
         self.idle = IdleSandboxes(journal, sandboxes, RolloutOwners(client))
         """Gives sandboxes back that nothing uses."""
         claims = WorkClaims(journal, process_queue)

@@ -24,7 +24,7 @@ from clotho.identifiers.rollout_keys import (
 )
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
-from clotho.plugins.browser.client import BrowserClient
+from clotho.plugin import load, plugins
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import (
@@ -63,7 +63,7 @@ class Sandboxes:
         restorer: Restorer,
         labels: Labels,
         queue: str,
-        browser: BrowserClient,
+        scope: str,
         metrics: Metrics,
     ) -> None:
         self._journal = journal
@@ -71,7 +71,7 @@ class Sandboxes:
         self._restorer = restorer
         self._labels = labels
         self.queue = queue
-        self._browser = browser
+        self._scope = scope
         self._metrics = metrics
         self._process = uuid.uuid4().hex
         self._restoring = asyncio.Semaphore(RESTORES_AT_ONCE)
@@ -90,7 +90,9 @@ class Sandboxes:
             if (entry := await self._journal.read(lease, LeaseEntry)) is not None:
                 self._require_here(request.rollout, entry)
             await self.backend.destroy(lease, self._labels_of(request.rollout))
-            await self._browser.close(request.rollout)
+            for plugin in plugins().values():
+                if plugin.released is not None:
+                    await load(plugin.released)(self._scope, request.rollout)
 
     @activity.defn
     async def host_is_present(self, request: HostCheck) -> bool:

@@ -25,10 +25,10 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import Unavailable
 from clotho.identifiers.ids import is_rollout
+from clotho.plugins.demo.kill_processes import files_of_lease
 from clotho.processes.child import ChildProcess
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.search_attributes import RUN
-from clotho.testing.kill_processes import files_of_lease
 from tests.cluster import Cluster
 
 GROUP_SIZE = 4

@@ -15,14 +15,14 @@ from chaos.stage import RUN, Servers, Size, Stage, stage_on
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, truncate_middle
 from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
+from clotho.plugins.demo.execution_markers import marks_in
+from clotho.plugins.demo.provider import duplicate_calls
 from clotho.rollouts.rollout import EndEntry
 from clotho.rollouts.transcript import read_transcript
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.children import all_descendants, last_words
 from clotho.runs.groups import scored_groups
-from clotho.testing.execution_markers import marks_in
-from clotho.testing.provider import duplicate_calls
 
 COMPLETION_SECONDS = 150.0
 MOST_RESTARTS = 4

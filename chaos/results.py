@@ -3,7 +3,7 @@
 from collections import Counter
 
 from clotho.frozen_model import FrozenModel
-from clotho.testing.provider import Bill
+from clotho.plugins.demo.provider import Bill
 
 
 class Run(FrozenModel):

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from chaos.containers.engine import PodmanEngine
 from chaos.stage import Stage, is_part_of, sandbox_folder_of
-from clotho.testing import kill_processes
+from clotho.plugins.demo import kill_processes
 from tests.cluster import Cluster
 
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from clotho.plugins.demo import kill_processes
 from clotho.plugins.ssh.address import SshHost
-from clotho.testing import kill_processes
 from tests.sandbox.ssh_host import SshServer
 
 

@@ -24,13 +24,13 @@ from clotho.identifiers.ids import BEGAN, group_id, group_of, rollout_id
 from clotho.identifiers.rollout_keys import lease_key
 from clotho.journal.folder import FilesystemStore
 from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.demo.kill_processes import files_of_lease
+from clotho.plugins.demo.provider import Provider
 from clotho.processes.child import ChildProcess
 from clotho.run_settings import RunSettings
 from clotho.runs.campaigns import CampaignHandle
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
-from clotho.testing.kill_processes import files_of_lease
-from clotho.testing.provider import Provider
 from clotho.testing.scripted_model import serving
 from tests.cluster import FAST, Cluster, register
 from tests.machine_image import IMAGE

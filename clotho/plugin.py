@@ -67,6 +67,16 @@ class Plugin:
     """Kinds of sandbox by the names that `--sandbox` takes."""
     exporters: Mapping[str, Exporter] = field(default_factory=dict)
     """Exporters by the names that `--format` takes."""
+    environments: Mapping[str, str] = field(default_factory=dict)
+    """Scheme of an environment's name, such as `tasks:PATH` -> target of a function `(rest) -> (name, config)`."""
+    notice: str | None = None
+    """Target of a function `(environment, config) -> sentence or None` for what `clotho run` says at a start.
+
+    It runs in a thread, on the machine where the run is started."""
+    released: str | None = None
+    """Target of a function `async (scope, rollout)` that ends what a host's workers keep for a rollout.
+
+    It is called when the rollout gives its sandbox back, once at least, and raises nothing."""
     doctor: Mapping[str, str] = field(default_factory=dict)
     """Section of `clotho doctor` -> target of a function `async (Examination) -> list of Finding`."""
     status: str | None = None

@@ -1,7 +1,7 @@
 """The file tasks where a recording provider marks commands: the verifier's log tells how often each ran."""
 
 from clotho.environment import AgentResult, Item, Reward, ToolContext
-from clotho.testing.execution_markers import with_marks
+from clotho.plugins.demo.execution_markers import with_marks
 from environments.file_tasks import FileTasks
 
 

@@ -39,9 +39,10 @@ LAYERS = (
 PLUGINS = ROOT / "clotho" / "plugins"
 PLUGINS_THAT_USE_OTHERS = {
     "apptainer": {"containers"},
-    "atropos": {"containers", "task_folders"},
+    "atropos": {"containers"},
     "browser": {"services", "web"},
     "clouds": {"containers"},
+    "demo": {"containers"},
     "services": {"web"},
     "task_folders": {"containers"},
     "trainers": {"orders"},
@@ -49,18 +50,13 @@ PLUGINS_THAT_USE_OTHERS = {
 }
 CORE_THAT_KNOWS_PLUGINS = {
     "activities/groups.py": {"mcp"},
-    "activities/host.py": {"browser"},
     "activities/notifications.py": {"notices"},
-    "activities/sandbox.py": {"browser"},
-    "clotho/cli/evaluation.py": {"task_folders"},
-    "clotho/cli/run.py": {"task_folders", "wandb"},
-    "clotho/cli/run_options.py": {"task_folders"},
+    "clotho/cli/run.py": {"wandb"},
     "clotho/cli/tools.py": {"mcp"},
     "clotho/environment/__init__.py": {"mcp"},
     "clotho/environment/environment.py": {"browser", "mcp", "services", "web"},
     "clotho/environment/tools.py": {"mcp"},
     "clotho/environment/workspace.py": {"services"},
-    "clotho/testing/kill_processes.py": {"containers"},
     "clotho/testing/offers.py": {"mcp"},
     "clotho/testing/task.py": {"mcp"},
     "clotho/tools/execute_code.py": {"mcp"},
@@ -189,7 +185,7 @@ def test_only_the_registry_knows_the_local_sandbox_backend() -> None:
     }
     own = ("clotho/sandbox/local/", "clotho/plugins/apptainer/")
     outside = {path for path in knowing if not path.startswith(own)}
-    assert outside == {"clotho/sandbox/registry.py", "clotho/testing/kill_processes.py"}
+    assert outside == {"clotho/sandbox/registry.py", "clotho/plugins/demo/kill_processes.py"}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from chaos.tools import tasks
 from chaos.tools.scripts import ToolScript
-from clotho.testing.execution_markers import MARKS
+from clotho.plugins.demo.execution_markers import MARKS
 from clotho.testing.script import Policy, Question, ScriptedCall, ScriptedTurn
 
 TASK = re.compile(r"Leave the mark (\S+), and take (\d+) s for it")

@@ -17,7 +17,7 @@ from chaos.tools.scripts import BROWSER_SCRIPT, CODE_SCRIPT, MCP_SCRIPT, ToolScr
 from chaos.waiting import until
 from clotho.identifiers.ids import call_id, child_id
 from clotho.plugins.browser.launch import lacking
-from clotho.testing.kill_processes import processes_of_lease
+from clotho.plugins.demo.kill_processes import processes_of_lease
 
 BROWSER = "clotho.plugins.browser.process.server"
 BROWSER_START = 10.0

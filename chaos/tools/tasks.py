@@ -14,7 +14,7 @@ from clotho.environment import (
 )
 from clotho.identifiers.ids import call_id
 from clotho.plugins.browser.settings import BrowserSettings
-from clotho.testing.execution_markers import marks_in, with_marks
+from clotho.plugins.demo.execution_markers import marks_in, with_marks
 from clotho.tools.delegation import DelegationSettings
 
 MARKS = tuple(call_id(turn, 0) for turn in (1, 2, 3))

@@ -16,6 +16,7 @@ from clotho.cli.terminal import make_console, one_line
 from clotho.config import Settings, load_settings
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.environment.loading import load_environment
+from clotho.environment.named import named_environment
 from clotho.errors import ClothoError, InvalidInput
 from clotho.evaluation.comparison import compared
 from clotho.evaluation.figures import DIFFERENCE, Figures, figures_of
@@ -23,7 +24,6 @@ from clotho.evaluation.own_metrics import own_metrics
 from clotho.evaluation.results import read_results
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import checked_run_name
-from clotho.plugins.task_folders.sources import named_environment
 from clotho.runs.export import placed
 from clotho.runs.request import RunRequest
 

@@ -1,7 +1,6 @@
 """`clotho run`: start a run, or resume the one of that name, and follow it."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +16,10 @@ from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
-from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
-from clotho.plugins.task_folders.collection import configured_network_notice
+from clotho.plugin import load, plugins
 from clotho.plugins.wandb import run_log as wandb_log
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
@@ -91,9 +89,7 @@ class Following:
         interruption, run = Interruption(), order.manifest.run
         started = False
         try:
-            if (
-                notice := await interruption.ends(asyncio.to_thread(silent_tasks, order.manifest))
-            ) is not None:
+            for notice in await interruption.ends(asyncio.to_thread(notices, order.manifest)):
                 self.say(notice)
             journal, client, handle = await interruption.ends(self.start(order))
             started = True
@@ -142,14 +138,11 @@ class Following:
         one_line(self.console, line)
 
 
-def silent_tasks(manifest: RunManifest) -> str | None:
-    """How many of the run's tasks say nothing of a network, where their folder is on this machine."""
-    config = manifest.environment_config
-    if not Path(str(config.get("path", ""))).is_dir():  # a repository is fetched by the workers alone
-        return None
-    with suppress(InvalidInput, OSError):  # what is wrong with the folder is the environment's to say
-        return configured_network_notice(manifest.environment, config)
-    return None
+def notices(manifest: RunManifest) -> list[str]:
+    """What plugins have to say of the run's environment before it starts."""
+    asked = (load(plugin.notice) for plugin in plugins().values() if plugin.notice is not None)
+    said = (ask(manifest.environment, manifest.environment_config) for ask in asked)
+    return [notice for notice in said if notice is not None]
 
 
 async def changed_sources(journal: Journal, client: Client, run: str) -> list[Path]:

@@ -14,12 +14,12 @@ from clotho.cli.assignments import checked_settings, parse_object, parse_overrid
 from clotho.cli.dataset_options import DatasetOptions
 from clotho.config import Settings, checked_variable_name
 from clotho.dataset_config import DatasetConfig
+from clotho.environment.named import named_environment
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import checked_run_name
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint, parsed_servers
 from clotho.models.rendering.rendering import Rendering
-from clotho.plugins.task_folders.sources import named_environment
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings

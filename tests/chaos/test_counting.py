@@ -5,9 +5,9 @@ import json
 
 from chaos.link import Link
 from chaos.results import CellResult, Run, compare
+from clotho.plugins.demo.execution_markers import marked, marks_in, unmarked
+from clotho.plugins.demo.provider import Bill, Call, duplicate_calls, marked_answer, unmarked_request
 from clotho.processes.ports import HOST
-from clotho.testing.execution_markers import marked, marks_in, unmarked
-from clotho.testing.provider import Bill, Call, duplicate_calls, marked_answer, unmarked_request
 from tests.support import PATIENCE_SECONDS
 
 RUN = Run(rewards={"a/r0": 1.0, "a/r1": 0.0}, marks={"a/r0": {"0000-00": 1, "0001-00": 1}, "a/r1": {}})

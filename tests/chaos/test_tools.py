@@ -12,7 +12,7 @@ from chaos.tools.faults import playable
 from chaos.tools.play import play_all
 from chaos.tools.scripts import BROWSER_SCRIPT, MCP_SCRIPT, ToolScript
 from clotho.models.messages import ChatMessage
-from clotho.testing.execution_markers import marks_in
+from clotho.plugins.demo.execution_markers import marks_in
 from clotho.testing.script import Question, ScriptedTurn
 from tests.chaos.patience import LANES, missed_with_patience, patience
 

@@ -24,7 +24,6 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
 from clotho.monitoring.metrics import Metrics
-from clotho.plugins.browser.client import BrowserClient
 from clotho.rollouts.call import CallRequest
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import LeaseRequest
@@ -54,7 +53,7 @@ async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
             restorer,
             LABELS,
             f"clotho-sandbox-{root.name}",
-            BrowserClient(root.name),
+            root.name,
             Metrics(),
         )
     finally:

@@ -7,8 +7,8 @@ from typing import Any, Literal, cast
 from atroposlib.envs.base import BaseEnvConfig
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from clotho.environment.named import named_environment
 from clotho.identifiers.ids import checked_run_name
-from clotho.plugins.task_folders.sources import named_environment
 from clotho.run_settings import RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_from
 from clotho.training.siblings import Exclusion

@@ -38,6 +38,10 @@ class BrowserGone(Exception):
     """The browser's process ended before it answered."""
 
 
+async def close_pages(scope: str, rollout: str) -> None:
+    await BrowserClient(scope).close(rollout)
+
+
 class BrowserClient:
     """The browser of the workers that share `scope`."""
 

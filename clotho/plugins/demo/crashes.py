@@ -19,9 +19,9 @@ from clotho.embedded.services import Services
 from clotho.identifiers.rollout_keys import turn_prefix
 from clotho.journal import Journal
 from clotho.plugins.demo.damage import HostSandboxes, damage_table, effects
+from clotho.plugins.demo.kill_processes import kill_supervisors, worker_processes
+from clotho.plugins.demo.provider import Provider, duplicate_calls
 from clotho.rollouts.turn import TurnEntry
-from clotho.testing.kill_processes import kill_supervisors, worker_processes
-from clotho.testing.provider import Provider, duplicate_calls
 from clotho.testing.scripted_model import serving
 
 ENVIRONMENT = "_marked_file_tasks"

@@ -14,6 +14,9 @@ from clotho.config import Settings
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.rollout_keys import reward_key
 from clotho.journal import Journal
+from clotho.plugins.demo.execution_markers import marks_in
+from clotho.plugins.demo.kill_processes import processes_below, processes_of_lease
+from clotho.plugins.demo.provider import Bill
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import is_superseded
@@ -21,9 +24,6 @@ from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import open_backend
 from clotho.temporal.states import RolloutOwners, namespace_labels
-from clotho.testing.execution_markers import marks_in
-from clotho.testing.kill_processes import processes_below, processes_of_lease
-from clotho.testing.provider import Bill
 
 CLEARED_SECONDS = 60.0
 

@@ -1,7 +1,9 @@
 """A set of tasks: those that can be rolled out, and those that can't, with why."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -37,6 +39,15 @@ def configured_network_notice(environment: str, config: Mapping[str, JsonValue])
     if environment != ENVIRONMENT or config.get("default_network") == "public" or config.get("host_programs"):
         return None
     return network_notice(read_tasks(str(config["path"]), lambda name: "", None).tasks)
+
+
+def silent_tasks(environment: str, config: Mapping[str, JsonValue]) -> str | None:
+    """How many of a run's tasks say nothing of a network, where their folder is on this machine."""
+    if not Path(str(config.get("path", ""))).is_dir():  # a repository is fetched by the workers alone
+        return None
+    with suppress(InvalidInput, OSError):  # what is wrong with the folder is the environment's to say
+        return configured_network_notice(environment, config)
+    return None
 
 
 def read_tasks(source: str, variable: Lookup, readable: tuple[str, ...] | None = None) -> Tasks:

@@ -25,6 +25,7 @@ from clotho.config import Settings, load_settings, variable
 from clotho.embedded.services import EphemeralServices, ephemeral_services
 from clotho.environment.handles import EnvironmentHandle
 from clotho.environment.instances import EnvironmentProcesses
+from clotho.environment.named import named_environment
 from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id, rollout_id
@@ -32,7 +33,7 @@ from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.containers.engine import Engine
 from clotho.plugins.containers.opening import engine_address
 from clotho.plugins.task_folders.collection import configured_network_notice, read_tasks
-from clotho.plugins.task_folders.sources import ENVIRONMENT, named_environment
+from clotho.plugins.task_folders.sources import ENVIRONMENT
 from clotho.rollouts.agent import SPOILERS, Agent, AgentKind
 from clotho.rollouts.group import GroupEntry, RepairBounds
 from clotho.rollouts.item import Item

@@ -53,11 +53,8 @@ def absolute_source(source: str) -> str:
     return f"{Path(f'{file}.json' if mark else file).expanduser().resolve()}{'#' * bool(mark)}{name}"
 
 
-def named_environment(name: str) -> tuple[str, dict[str, JsonValue]]:
-    """The environment that `name` means, and the configuration that `tasks:SOURCE` stands for."""
-    kind, colon, source = name.partition(":")
-    if kind != "tasks" or not colon:
-        return name, {}
+def environment_of(source: str) -> tuple[str, dict[str, JsonValue]]:
+    """The environment of the tasks at `source`, and its configuration."""
     return ENVIRONMENT, {"path": absolute_source(source)}
 
 

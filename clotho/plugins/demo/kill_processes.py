@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from clotho.plugins.containers.folders import ContainerFolder
+from clotho.plugins.demo.execution_markers import MARKS
 from clotho.sandbox.local.backend import REGISTRY
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.processes import processes_of
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.launch import lock_holder
-from clotho.testing.execution_markers import MARKS
 
 
 def kill_supervisors(root: Path, lease: str) -> None:

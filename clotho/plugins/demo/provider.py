@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from clotho.frozen_model import FrozenModel
-from clotho.testing.execution_markers import marked, unmarked
+from clotho.plugins.demo.execution_markers import marked, unmarked
 from clotho.testing.scripted_model import Dropped
 
 HELD_POLL_SECONDS = 0.02
