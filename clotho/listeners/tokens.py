@@ -5,6 +5,7 @@ import platform
 import secrets
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -52,14 +53,15 @@ def token_of_port(port: int) -> Token:
         return Token(shared, TOKEN_VARIABLE)
     path = token_file(port)
     try:
-        text = read_token(path)
-        if text is None:
-            text = secrets.token_urlsafe(24)
-            _write(path, text)
+        if (text := read_token(path)) is None:
+            _create(path, secrets.token_urlsafe(24))
+            text = read_token(path)
     except OSError as error:
         raise InvalidInput(
             f"the token can't be kept in {path} ({error.strerror}): name a variable with --token-variable"
         ) from error
+    if text is None:
+        raise InvalidInput(f"{path} holds no token: remove it, and start the server again")
     return Token(text, path)
 
 
@@ -78,17 +80,18 @@ def read_token(path: Path) -> str | None:
         return file.read(LONGEST_TOKEN).decode("ascii", "replace").strip() or None
 
 
-def _write(path: Path, text: str) -> None:
+def _create(path: Path, text: str) -> None:
+    """Write the file, unless it is there: of two processes that make a port's token, both use the first one's."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Written aside: a server that is killed meanwhile leaves no token that is cut off.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
-        Path(name).replace(path)
-    except BaseException:
+        with suppress(FileExistsError):
+            os.link(name, path)
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise
 
 
 class TokenAuth(httpx.Auth):

@@ -3,14 +3,16 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import httpx
 import pytest
 
 from clotho.cli.options import address_with, token_for
 from clotho.errors import InvalidInput
-from clotho.listeners.tokens import TokenAuth, token_file, token_of_port
+from clotho.listeners.tokens import TokenAuth, read_token, token_file, token_of_port
 
 PORT = 8010
 
@@ -109,3 +111,17 @@ async def test_asynchronous_clients_show_it_too() -> None:
     async with httpx.AsyncClient(transport=transport, auth=TokenAuth()) as client:
         answers = await asyncio.gather(*(client.get(f"http://localhost:{PORT}/") for _ in range(3)))
     assert {answer.text for answer in answers} == {f"Bearer {token}"}
+
+
+def test_processes_that_make_a_token_at_once_have_the_same() -> None:
+    for port in range(20):
+        together = Barrier(8)
+
+        def made(port: int = port, together: Barrier = together) -> str:
+            together.wait()
+            return token_of_port(port).text
+
+        with ThreadPoolExecutor(8) as threads:
+            found = {each.result() for each in [threads.submit(made) for _ in range(8)]}
+        assert found == {read_token(token_file(port))}
+    assert len(list(token_file(PORT).parent.iterdir())) == 20, "nothing is left beside the files"
