@@ -94,7 +94,7 @@ async def test_what_a_verifier_raises_is_its_author_s_whatever_its_number(
 async def test_a_cancel_ends_a_verifier_that_hangs_and_status_and_show_tell_how_long_it_works(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    begun, name = tmp_path / "begun", "cancelled"
+    begun, name = tmp_path / "begun", "cancelled-verifying"
     async with serving(ScriptedModel(SCRIPT)) as url:
         handle = await started(cluster, name, url, begun, "hangs")
         (process,) = await eventually(lambda: calls(begun), "the verifier called")

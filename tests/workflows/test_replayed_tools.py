@@ -10,6 +10,7 @@ import pytest
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.rollout_keys import call_key
+from clotho.plugin import plugins
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
@@ -29,9 +30,11 @@ async def noting(temporal: TemporalServer, folder: Path) -> AsyncIterator[Cluste
     with pytest.MonkeyPatch.context() as patch:
         packages = notes.installed(folder / "packages")
         patch.syspath_prepend(packages)
+        plugins.cache_clear()
         async with cluster_in(temporal, folder / "noting", "noting") as cluster:
             await cluster.start_worker(PYTHONPATH=f"{packages}:{Path.cwd()}")
             yield cluster
+    plugins.cache_clear()
 
 
 def calls(*asked: tuple[str, dict[str, Any]]) -> ScriptedTurn:
