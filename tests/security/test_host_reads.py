@@ -86,7 +86,7 @@ async def test_a_path_that_nothing_takes_is_answered_at_once(
     """In place of an outage that is tried again for as long as the call's time lasts."""
     await target.run("ln -sf loop loop; touch file")
     call = Calls(target.sandbox)
-    # The search is a command. Without isolation, one that names /work is refused, which the activity tells the model.
+    # The search is a command. Without isolation, one that names /work is refused; the activity tells the model.
     refused = request.node.callspec.params["target"] == "bare" and path.startswith("/work")
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert (await call("read_file", path=path))["error"]
