@@ -105,13 +105,14 @@ class Sandboxes:
         config = asked.backend or run.backend
         if config.kind != "local" or config.name not in self.backend.names:
             return
+        report = await self.backend.probe()
         try:
-            run.require(await self.backend.probe())
+            run.require(report)
         except IsolationUnavailable as error:
-            raise IsolationUnavailable(
-                f"{error}: {UNISOLATED}; `clotho doctor` tells more, and --unsafe-local runs commands without "
-                "isolation"
-            ) from error
+            remedy = f"{UNISOLATED}, or give --unsafe-local, with which commands run without isolation"
+            if report.isolated:
+                remedy = "run tool workers on another machine, or give --limits best_effort"
+            raise IsolationUnavailable(f"{error}: {remedy}; `clotho doctor` tells more") from error
 
     async def lease(self, request: LeaseRequest) -> Lease:
         key = lease_key(request.rollout, request.number)

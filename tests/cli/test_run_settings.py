@@ -147,8 +147,9 @@ async def test_limits_that_a_host_cannot_keep_fail_the_run_that_requires_them(
     await private_cluster.start_worker(PATH="/usr/bin:/bin")
     async with serving(ScriptedModel(SCRIPT)) as url:
         done = await command(private_cluster, "bounded", url, "--limits", "required", folder=tmp_path)
-    assert done.status == 1
-    assert "this host can't bound disk (limits: required)" in done.output + done.error
+    assert done.status == 2, "nothing was sampled"
+    assert "this host can't bound disk (limits: required): run tool workers on another" in done.error
+    assert "--limits best_effort" in done.error
 
 
 @pytest.mark.parametrize(
