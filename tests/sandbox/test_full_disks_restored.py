@@ -53,7 +53,8 @@ async def test_a_disk_that_commands_filled_can_be_restored_and_verified(
     again = await copies.copy(agent)
     try:
         assert await again.text("ls many | wc -l") == await agent.text("ls many | wc -l")
-        assert await again.text("rm -rf many/*1; mkdir other; echo 1 > other/file; cat other/file") == "1"
+        # Removing entries alone frees nothing where the folder itself fills the disk: ext4 shrinks none.
+        assert await again.text("rm -rf many; mkdir other; echo 1 > other/file; cat other/file") == "1"
         ran = await looking(local, lease, {}).terminal(
             "for n in $(seq 40); do echo $n > /work/$n || exit 1; done"
         )

@@ -53,8 +53,10 @@ for number in range(50):
     os.kill(os.getppid(), 9)
 """
     done = await ran(calls, code)
-    assert (done["exit_code"], done["tool_calls_made"]) == (137, 0), done
-    assert (await calls.context().sandbox.read_file("/work/late", 1)).error == "not_found"
+    # The first may be seen before its code ends: of all fifty, none is made later.
+    assert done["exit_code"] == 137 and done["tool_calls_made"] <= 1, done
+    late = await calls.context().sandbox.read_file("/work/late", 1_000)
+    assert late.content.decode().count("x") <= done["tool_calls_made"]
 
 
 @pytest.mark.attack("sandbox", "code whose calls together have many times its own time")
