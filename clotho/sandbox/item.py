@@ -6,7 +6,7 @@ from pydantic import Field
 
 from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.sandbox.backend import SandboxSpec
-from clotho.sandbox.config import BackendConfig
+from clotho.sandbox.config import AnyBackendConfig
 from clotho.sandbox.healthcheck import Healthcheck
 from clotho.templates import Lookup, resolved
 
@@ -14,7 +14,7 @@ from clotho.templates import Lookup, resolved
 class ItemSandbox(FrozenModel):
     """Fields that are None or empty leave the run's as they are."""
 
-    backend: BackendConfig | None = None
+    backend: AnyBackendConfig | None = None
     memory_mb: int | None = None
     """MiB."""
     disk_mb: int | None = None
