@@ -15,7 +15,6 @@ from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
-from clotho.errors import PathUnseen
 from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import call_begun_key, call_claims_prefix, call_key, turn_key
 from clotho.journal import Journal
@@ -33,6 +32,7 @@ from clotho.runs.children import delegated_task, delegated_work
 from clotho.runs.manifest import read_manifest
 from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import SandboxInstance
+from clotho.sandbox.supervised.layout import PathUnseen
 from clotho.tools import delegate_task
 from clotho.tools.dispatch import Dispatched, beyond_limit, refused
 from clotho.tools.shell import SLOT, last_job

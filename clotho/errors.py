@@ -9,7 +9,6 @@ ClothoError
 ├── ContextOverflow         the prompt no longer fits the model: an outcome of a rollout, not a failure
 ├── JournalCorrupt          an entry is damaged, or not Clotho's; names the key
 ├── IsolationUnavailable    this machine can't prove the isolation that was asked for
-│   └── PathUnseen          a command names a path that only isolated sandboxes have
 ├── CommandConflict         a job key already holds another command
 ├── FileRefused             the sandbox can't write that path
 │   └── WorkspaceRefused    the agent made a path unusable to its verifier: scored 0
@@ -78,10 +77,6 @@ class JournalCorrupt(ClothoError):
 
 class IsolationUnavailable(ClothoError):
     """The isolation asked for can't be proved on this machine."""
-
-
-class PathUnseen(IsolationUnavailable):
-    """A command names a path that only isolated sandboxes have; the message says where its folder is."""
 
 
 class CommandConflict(ClothoError):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from clotho.errors import PathUnseen
-from clotho.sandbox.supervised.layout import Layout
+from clotho.sandbox.supervised.layout import Layout, PathUnseen
 
 ALIASES = {"/work": "/s/box/work", "/home/agent": "/s/box/home"}
 BARE = Layout("/s/box/work", "/s/box/home", "/s/box/tmp", False, ALIASES, bare=True)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clotho.errors import PathUnseen, WorkspaceRefused
+from clotho.errors import WorkspaceRefused
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.supervised.layout import PathUnseen
 from tests.sandbox.conftest import BACKENDS, LOCAL, SPECS, needs_root
 from tests.sandbox.shell import Shell
 from tests.sandbox.tool_calls import Calls

@@ -5,11 +5,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from clotho.errors import PathUnseen
+from clotho.errors import IsolationUnavailable
 from clotho.sandbox.places import outermost
 
 WORD = r"""(?:^|[\s=:;,|&<>(\[{`!@\\$]|\s-[A-Za-z])["']?(?P<path>%s(?:/[^\s"';|&<>)`]*)?)(?![\w-]|\.\w)"""
 """Regular expression for a path at the start of a word of a command: in quotes, after `=` or after `>`, too."""
+
+
+class PathUnseen(IsolationUnavailable):
+    """A command names a path that only isolated sandboxes have; the message says where its folder is."""
 
 
 @dataclass(frozen=True)
