@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from tests.tools.calls import SETTINGS, ToolCalls, fields
 from tests.tools.site import Site
 
 SECONDS = PATIENCE_SECONDS
+SERVERS = ("tests.tools.patient_browser", "clotho.plugins.browser.process.server")
+"""Where the patient one has ended by itself, a later call has started a worker's."""
 
 
 class Browse:
@@ -56,11 +59,12 @@ def processes(what: str) -> set[int]:
     return found
 
 
-async def end(folder: Path, what: str) -> None:
-    """Kill the processes of a host's browser, and wait until they are gone."""
-    for process in processes(f"{what} {folder}"):
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+async def end(folder: Path, programs: Iterable[str] = SERVERS) -> None:
+    """Kill processes of a host's browser, and wait until Chromium is gone."""
+    for program in programs:
+        for process in processes(f"{program} {folder}"):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
     async def gone() -> bool:
         return not processes(f"--user-data-dir={folder}")

@@ -118,7 +118,7 @@ async def patient_browser(folder: Path) -> AsyncIterator[None]:
         await eventually(listening, "the browser's process")
         yield
     await server.kill()
-    await end(place, "tests.tools.patient_browser")
+    await end(place)
     shutil.rmtree(place, ignore_errors=True)  # the driver may be at it too
 
 
@@ -134,6 +134,6 @@ async def own_browser(browse: Browse, monkeypatch: pytest.MonkeyPatch) -> AsyncI
     monkeypatch.setattr(browse.calls.dispatcher, "scope", scope)
     folder = cache_folder() / "browsers" / scope
     yield folder
-    await end(folder, "clotho.plugins.browser.process.server")
+    await end(folder)
     shutil.rmtree(folder, ignore_errors=True)  # the driver may be at it too
     (folder.parent / f"{scope}.lock").unlink()

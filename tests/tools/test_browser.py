@@ -268,11 +268,11 @@ async def test_a_browser_that_ended_is_started_again_as_it_was(
     await browse(
         "console", expression="fetch('/late').then(r => r.text()).then(t => { localStorage.seen = t })"
     )
-    await end(own_browser, what)
+    await end(own_browser, [what])
     again = await browse("snapshot")
     assert "was started again" in again["note"] and again["url"].endswith("/dynamic")
     assert "kept loaded late visits=1" in again["snapshot"]
-    await end(own_browser, what)
+    await end(own_browser, [what])
     refused = await browse("click", ref=ref(again, "Load"))
     assert not refused["success"] and "was started again" in refused["error"], refused
     assert (await browse("click", ref=ref(refused, "Load")))["success"]
@@ -300,7 +300,7 @@ async def test_a_browser_is_started_while_the_last_one_still_writes() -> None:
             pass
     finally:
         await writing
-        await end(folder, "clotho.plugins.browser.process.server")
+        await end(folder)
         shutil.rmtree(folder)
         (folder.parent / f"{scope}.lock").unlink()
 

@@ -107,7 +107,7 @@ async def test_a_call_that_a_browser_never_got_is_made(
 
     async with await asyncio.start_unix_server(go, folder / SOCKET):
         assert (await browse.to("/"))["title"] == "Looms"
-    await end(folder, "clotho.plugins.browser.process.server")
+    await end(folder)
     shutil.rmtree(folder, ignore_errors=True)  # the driver may be at it too
 
 
