@@ -93,21 +93,11 @@ class Groups:
             return await unfinished(self._journal, request)
 
     @activity.defn
-    async def find_scored(self, group: str) -> GroupSummary | None:
-        """The group's result, if it was scored before."""
-        async with activity_guard(group):
-            return await self._scored(group)
-
-    async def _scored(self, group: str) -> GroupSummary | None:
-        entry = await self._journal.read(scored_key(group), GroupEntry)
-        return GroupSummary(group=group, siblings=entry.siblings) if entry else None
-
-    @activity.defn
     async def begin_group(self, request: GroupRequest) -> GroupStart:
         """Look up the group's result; without one, resolve its tools once, and write every sibling's prompt."""
         async with activity_guard(request.group):
-            if (scored := await self._scored(request.group)) is not None:
-                return GroupStart(scored=scored)
+            if (entry := await self._journal.read(scored_key(request.group), GroupEntry)) is not None:
+                return GroupStart(scored=GroupSummary(group=request.group, siblings=entry.siblings))
             return GroupStart(prepared=await self._prepared(request))
 
     async def _prepared(self, request: GroupRequest) -> PreparedGroup:

@@ -69,7 +69,6 @@ class Host:
             groups.await_any_closed,
         )
         self.of_groups: Activities = (
-            groups.find_scored,
             groups.begin_group,
             groups.conclude_group,
             groups.repair_sibling,

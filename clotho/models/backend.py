@@ -71,10 +71,6 @@ class SampledTokens(FrozenModel):
     unless the server's random numbers belong to positions."""
     backend: Inference = Inference.TOKENS
     """The endpoint that sampled them last; TOKENS if unknown."""
-    sampling_mask: tuple[tuple[int, ...], ...] = ()
-    """The tokens that could have been sampled in place of each token, if the server reports them."""
-    routed_experts: str | None = None
-    """The experts of each token, as the server returns them; None where it doesn't."""
 
 
 class PriorTurn(FrozenModel):

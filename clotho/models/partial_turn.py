@@ -8,13 +8,7 @@ from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.escaping import for_line
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan, at_step
-from clotho.models.token_server import (
-    MAX_MASK_IDS,
-    UNFINISHED,
-    VERSION_CHARACTERS,
-    TokenChunk,
-    printable_name,
-)
+from clotho.models.token_server import UNFINISHED, VERSION_CHARACTERS, TokenChunk, printable_name
 
 
 class StreamEntry(FrozenModel):
@@ -24,7 +18,6 @@ class StreamEntry(FrozenModel):
     """Position of the first of `ids` in the turn."""
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    sampling_mask: tuple[tuple[int, ...], ...] = ()
     prompt_ids: tuple[int, ...] = ()
     """Set in a turn's first entry."""
     resumed_at: tuple[int, ...] = ()
@@ -53,8 +46,6 @@ class PartialTurn:
     started: float = field(default_factory=time.time)
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    sampling_mask: list[tuple[int, ...]] = field(default_factory=list)
-    routed_experts: str | None = None
     versions: list[VersionSpan] = field(default_factory=list)
     resumed_at: list[int] = field(default_factory=list)
     known_version: str | None = None
@@ -64,7 +55,6 @@ class PartialTurn:
     cached_prompt_tokens: int = 0
     system_fingerprint: str | None = None
     _request_start: int = 0
-    _masked: int = 0
     _seconds_before: float = 0.0
     _clock: float = field(default_factory=time.perf_counter)
     _unversioned: list[tuple[int, str | None]] = field(default_factory=list)
@@ -80,7 +70,6 @@ class PartialTurn:
         for entry in entries:
             turn.ids += entry.ids
             turn.logprobs += entry.logprobs
-            turn.sampling_mask += entry.sampling_mask
             turn._unversioned.append((len(turn.ids), entry.known_version))
             turn._steps_before += _stepped(entry.trainer_step, entry.offset, len(turn.ids))
         turn.resumed_at, turn.versions = list(last.resumed_at), list(last.versions)
@@ -118,40 +107,17 @@ class PartialTurn:
             raise InexactTokens(
                 f"the model server samples more than the {self.budget} tokens it was asked for"
             )
-        self._check_masks(chunk)
         self._check_versions(chunk, sampled)
         self.ids += chunk.ids
         self.logprobs += chunk.logprobs
-        self.sampling_mask += chunk.sampling_mask
         if chunk.finish_reason in UNFINISHED:
             raise ModelUnavailable(f"the model server's answer is unfinished: {chunk.finish_reason}")
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self.stop_reason = chunk.stop_reason if chunk.stop_reason is not None else self.stop_reason
-        self.routed_experts = chunk.routed_experts or self.routed_experts
         self.system_fingerprint = printable_name(chunk.system_fingerprint) or self.system_fingerprint
         self.cached_prompt_tokens = max(self.cached_prompt_tokens, chunk.cached_prompt_tokens)
         for span in chunk.versions:
             self._note(span.version, self._request_start + span.start, self._request_start + span.end)
-
-    def _check_masks(self, chunk: TokenChunk) -> None:
-        """Check that there is one mask per token, and that it holds the token."""
-        masks = chunk.sampling_mask
-        if masks and len(masks) != len(chunk.ids):
-            raise InexactTokens(
-                f"the model server returns {len(masks)} sampling masks for {len(chunk.ids)} tokens"
-            )
-        for token, mask in zip(chunk.ids, masks, strict=False):
-            possible = set(mask)
-            fits = len(possible) == len(mask) and all(0 <= each < self.vocabulary for each in possible)
-            if not fits or token not in possible:
-                raise InexactTokens(
-                    f"the model server returns a sampling mask of {len(mask)} ids that no token was sampled from"
-                )
-        self._masked += sum(map(len, masks))
-        if self._masked > MAX_MASK_IDS:
-            raise InexactTokens(
-                f"the model server's sampling masks hold more than {MAX_MASK_IDS} ids: sample from fewer"
-            )
 
     def _check_versions(self, chunk: TokenChunk, sampled: int) -> None:
         """Check that spans are in order, and of tokens that were sampled."""
@@ -182,7 +148,7 @@ class PartialTurn:
 
     def end_at(self, length: int, stop: str) -> None:
         """Cut the turn after `length` tokens, which meet `stop`."""
-        for tokens in (self.ids, self.logprobs, self.sampling_mask):
+        for tokens in (self.ids, self.logprobs):
             del tokens[length:]
         self.resumed_at = [at for at in self.resumed_at if at < length]
         self.versions, self._steps_before = (
@@ -197,7 +163,6 @@ class PartialTurn:
             offset=offset,
             ids=tuple(self.ids[offset:]),
             logprobs=tuple(self.logprobs[offset:]),
-            sampling_mask=tuple(self.sampling_mask[offset:]),
             prompt_ids=self.prompt_ids if offset == 0 else (),
             resumed_at=tuple(self.resumed_at),
             versions=tuple(self.versions),
@@ -218,8 +183,6 @@ class PartialTurn:
             versions=self._known_versions(),
             resumed_at=tuple(self.resumed_at),
             backend=backend,
-            sampling_mask=tuple(self.sampling_mask),
-            routed_experts=self.routed_experts,
         )
 
     def _known_versions(self) -> tuple[VersionSpan, ...]:

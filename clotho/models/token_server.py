@@ -32,8 +32,6 @@ UNFINISHED = frozenset({"abort", "error"})
 """Reasons of an answer that broke off."""
 VERSION_CHARACTERS = 200
 """Characters of a weight version's name."""
-MAX_MASK_IDS = 4_000_000
-"""Ids in the sampling masks of a turn."""
 EXPLICIT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "seed")
 NEUTRAL: dict[str, JsonValue] = {
     "frequency_penalty": 0.0,
@@ -69,8 +67,6 @@ class TokenChunk:
     """Tokens sampled for this request so far, as the server counts them."""
     cached_prompt_tokens: int = 0
     system_fingerprint: str | None = None
-    sampling_mask: tuple[tuple[int, ...], ...] = ()
-    routed_experts: str | None = None
 
 
 class TokenServer(ABC):

@@ -51,8 +51,6 @@ class _Choice(BaseModel):
     finish_reason: str | None = Field(default=None, max_length=REASON_CHARACTERS)
     stop_reason: StopReason | None = None
     weight_versions: list[VersionSpan] | None = None
-    sampling_mask: list[tuple[int, ...]] | None = None
-    routed_experts: str | None = None
 
     def chunk(self, request: TokenRequest) -> TokenChunk:
         if self.prompt_token_ids is not None and tuple(self.prompt_token_ids) != request.prompt_ids:
@@ -64,8 +62,6 @@ class _Choice(BaseModel):
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
             versions=tuple(span for span in self.weight_versions or () if span.version != UNNAMED),
-            sampling_mask=tuple(self.sampling_mask or ()),
-            routed_experts=self.routed_experts,
         )
 
 

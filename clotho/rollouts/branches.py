@@ -49,18 +49,6 @@ class Branch(FrozenModel):
     """The conversation that the ids show; empty where it wasn't asked for."""
 
     @property
-    def temperatures(self) -> tuple[float, ...]:
-        """The temperature of each sampled token; 0.0 for the others. Raises JournalCorrupt where it is unknown."""
-        temperatures = [0.0] * len(self.ids)
-        for span in self.spans:
-            if span.sampling.temperature is None:
-                raise JournalCorrupt(
-                    f"{turn_key(self.rollout, span.turn)}: has tokens but no temperature that they were sampled at"
-                )
-            temperatures[span.start : span.end] = [span.sampling.temperature] * (span.end - span.start)
-        return tuple(temperatures)
-
-    @property
     def turns(self) -> tuple[int, ...]:
         return tuple(span.turn for span in self.spans)
 

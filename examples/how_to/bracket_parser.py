@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.json_text import decode_first, encode
-from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined, parsed_call
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
 OPENING = re.compile(r"\[CALL (?P<name>[\w-]+) ")
 
@@ -16,7 +16,6 @@ class BracketParser:
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         calls: list[ParsedCall] = []
         before: list[str] = []
-        after: list[str] = []
         malformed = 0
         for line in text.split("\n"):
             end = 0
@@ -24,16 +23,16 @@ class BracketParser:
                 if (read := _call(line, opening)) is None:
                     malformed += 1
                     break
-                (after if calls else before).append(line[end : opening.start()])
+                if not calls:
+                    before.append(line[end : opening.start()])
                 call, end = read
                 calls.append(call)
-            (after if calls else before).append(line[end:])
+            if not calls:
+                before.append(line[end:])
         if not calls:
             return ParsedAnswer(content=text, malformed=malformed)
         content = "\n".join(before).rstrip()
-        return ParsedAnswer(
-            content=content or None, calls=tuple(calls), remainder=joined(after), malformed=malformed
-        )
+        return ParsedAnswer(content=content or None, calls=tuple(calls), malformed=malformed)
 
 
 def _call(line: str, opening: re.Match[str]) -> tuple[ParsedCall, int] | None:

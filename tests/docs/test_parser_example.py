@@ -25,7 +25,6 @@ def test_calls_and_the_text_before_them() -> None:
     assert answer.content == "Let me look."
     assert [call.function.name for call in answer.calls] == ["terminal", "todo"]
     assert json.loads(answer.calls[0].function.arguments) == {"command": "ls ]"}
-    assert answer.remainder == "Done."
     assert answer.malformed == 0
 
 

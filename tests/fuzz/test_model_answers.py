@@ -179,8 +179,7 @@ def _event(server: type, ids: list[int], seen: list[int], finish: str | None) ->
     match server.__name__:
         case "VLLMGenerate":
             logprobs = {"content": [{"token_id": token, "logprob": -0.5} for token in ids]}
-            masks = {"sampling_mask": [sorted({token, 4}) for token in ids]}
-            choice = {"token_ids": ids, "logprobs": logprobs, "weight_versions": versions, **masks}
+            choice = {"token_ids": ids, "logprobs": logprobs, "weight_versions": versions}
         case "VLLMCompletions":
             choice = {
                 "token_ids": ids,
@@ -249,4 +248,3 @@ def _check_turn(turn: SampledTurn | PartialTurn) -> None:
     for span in tokens.versions:
         assert end <= span.start < span.end <= len(tokens.ids)
         end = span.end
-    assert len(tokens.sampling_mask) <= len(tokens.ids)

@@ -104,7 +104,7 @@ def test_a_task_without_an_image_needs_a_dockerfile(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="has no Dockerfile"):
         read_task(folder, nothing)
     (folder / "environment" / "Dockerfile").write_text("FROM scratch")
-    assert read_task(folder, nothing).build_context == folder / "environment"
+    assert read_task(folder, nothing).image is None
 
 
 def test_files_are_taken_with_their_modes_and_inner_links(tmp_path: Path) -> None:

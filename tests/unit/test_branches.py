@@ -76,13 +76,12 @@ def test_every_sampled_token_is_in_one_branch_behind_what_it_was_sampled_from(
         assert turns[following.turns[0]].prompt_ids[: len(branch.ids)] != branch.ids
 
 
-def test_versions_and_temperatures_are_placed_within_the_branch() -> None:
+def test_versions_are_placed_within_the_branch() -> None:
     first = tokens((5, 6), (7, 8, 9), (VersionSpan(version="a", start=0, end=2),))
     second = tokens((5, 6, 7, 8, 9, 1), (2, 3), (VersionSpan(version="b", start=0, end=2),))
     (branch,) = branches_of(ROLLOUT, transcript(first, second, temperature=0.7))
     assert branch.ids == (5, 6, 7, 8, 9, 1, 2, 3)
     assert branch.mask == (False, False, True, True, True, False, True, True)
-    assert branch.temperatures == (0.0, 0.0, 0.7, 0.7, 0.7, 0.0, 0.7, 0.7)
     assert branch.versions == (
         VersionSpan(version="a", start=2, end=4),
         VersionSpan(version="b", start=6, end=8),

@@ -12,8 +12,7 @@ that a call which can be read is read, and as it was written. All differences:
 - nothing that a model writes raises: JSON nested more than 100 deep, or with numbers too long for the
   interpreter, is malformed.
 
-What vLLM leaves out is in `ParsedAnswer.remainder`, and `ParsedAnswer.defects` counts the calls that weren't run,
-or not as they were written.
+`ParsedAnswer.defects` counts the calls that weren't run, or not as they were written.
 """
 
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, ToolCallParser

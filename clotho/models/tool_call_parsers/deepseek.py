@@ -10,7 +10,7 @@ In that of V3 and R1, each is a type, a name and fenced JSON; in that of V3.1, j
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
 As in vLLM: arguments of V3, and whole calls of V3.1, stand on one line and aren't checked; a block of another shape
-is left out of content and calls, and so is text after the section (both are in the remainder); a call of V3 whose
+is left out of content and calls, and so is text after the section; a call of V3 whose
 type isn't `function` makes the whole answer content.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from clotho.models.messages import ToolSchema
-from clotho.models.tool_call_parsers.parser import ParsedAnswer, joined, parsed_call
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, parsed_call
 
 SECTION, SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, SEPARATOR, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
@@ -65,7 +65,6 @@ def _answer(text: str, blocks: Sequence[_Block]) -> ParsedAnswer:
     return ParsedAnswer(
         content=text[:section] or None,
         calls=tuple(parsed_call(block.name, block.arguments) for block in blocks),
-        remainder=joined(gap.replace(SECTION, "").replace(SECTION_END, "") for gap in gaps),
         malformed=sum(gap.count(CALL) for gap in gaps),
     )
 

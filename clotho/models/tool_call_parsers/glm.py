@@ -7,8 +7,8 @@
 
 Values are kept to the letter and take the types of the tool's schema. As in vLLM, which reads both with one
 parser: a call of a tool that wasn't offered is no call; an answer cut off inside a call still calls with the
-arguments that were complete; text after calls is left out of the content. What is left out is in the
-remainder. Unlike vLLM, a block without a name isn't given one from its arguments.
+arguments that were complete; text after calls is left out of the content. Unlike
+vLLM, a block without a name isn't given one from its arguments.
 """
 
 import re

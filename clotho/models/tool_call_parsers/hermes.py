@@ -7,7 +7,7 @@ The last closing tag is optional, and the content is the text before the first c
 - A closing tag within the JSON, such as a command may hold, doesn't end it.
 - Arguments that are JSON text already aren't encoded again.
 
-Text after the calls is left out of the content, as in vLLM; it is in the remainder.
+Text after the calls is left out of the content, as in vLLM.
 """
 
 import re
@@ -16,7 +16,7 @@ from typing import Any
 
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.json_text import decode_first, decoded_call
-from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall
 
 OPENING = "<tool_call>"
 
@@ -31,10 +31,8 @@ class HermesParser:
     def parse(self, text: str, tools: Sequence[ToolSchema] = ()) -> ParsedAnswer:
         calls: list[ParsedCall] = []
         malformed: list[str] = []
-        outside: list[str] = []
         end = 0
         while opening := self._opening.search(text, end):
-            outside.append(text[end : opening.start()])
             call, end = self._block(text, opening.end())
             if call:
                 calls.append(call)
@@ -42,11 +40,9 @@ class HermesParser:
                 malformed.append(text[opening.start() : end].strip())
         if not calls:
             return ParsedAnswer(content=text, malformed=len(malformed))
-        prose, *rest = *outside, text[end:]
+        prose = self._opening.split(text, 1)[0]
         content = "\n".join((prose.rstrip(), *malformed)).lstrip("\n") if malformed else prose
-        return ParsedAnswer(
-            content=content or None, calls=tuple(calls), remainder=joined(rest), malformed=len(malformed)
-        )
+        return ParsedAnswer(content=content or None, calls=tuple(calls), malformed=len(malformed))
 
     def _block(self, text: str, start: int) -> tuple[ParsedCall | None, int]:
         """The call that is written at `start`, if one is, and where its block ends."""

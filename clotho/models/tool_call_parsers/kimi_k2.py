@@ -6,8 +6,7 @@
 
 Ids are kept as written. Arguments take the types of the tool's schema; what isn't JSON is kept as it is. As in
 vLLM: an answer cut off inside a call still calls; a call whose head has no number is named by a `name` among
-its arguments, or by the head if it has no arguments; text after the section is left out of the content, and is
-in the remainder.
+its arguments, or by the head if it has no arguments; text after the section is left out of the content.
 """
 
 import re
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.argument_types import properties_of, typed_text
-from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, StrayText, Unread, conclude
+from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, Unread, conclude
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
 SECTION, SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
@@ -58,11 +57,9 @@ def _segments(text: str) -> Iterator[Segment]:
     yield PlainText(prose)
     position = len(prose) + len(section)
     while (start := text.find(CALL, position)) >= 0:
-        yield _debris(text[position:start])
         block = _block(text, start)
         yield block
         position = start + len(block.text)
-    yield _debris(text[position:])
 
 
 def _block(text: str, start: int) -> Block:
@@ -76,7 +73,3 @@ def _block(text: str, start: int) -> Block:
     assert end is not None
     written = text[start : end.end()]
     return Block(name=text[name:arguments], body=text[body : end.start()], text=written)
-
-
-def _debris(text: str) -> StrayText:
-    return StrayText(text.replace(SECTION, "").replace(SECTION_END, ""))

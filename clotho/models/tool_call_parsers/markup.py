@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,8 @@ class PlainText:
 
 
 @dataclass(frozen=True)
-class StrayText:
-    """Text between markup, where no text belongs; `is_call`: in the place of a call."""
-
-    text: str
-    is_call: bool = False
+class EmptyCall:
+    """Markup of a call in which no call is begun."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,6 @@ class Block:
 class Opening:
     """A call begins next: text ends here."""
 
-    text: str = ""
-
 
 class Unread(Enum):
     """Why a block is no call."""
@@ -46,7 +41,7 @@ class Unread(Enum):
     UNOFFERED = "unoffered"
 
 
-Segment = PlainText | StrayText | Opening | Block
+Segment = PlainText | EmptyCall | Opening | Block
 
 
 def conclude(
@@ -61,20 +56,13 @@ def conclude(
     calls = tuple(call for call in parsed if isinstance(call, ParsedCall))
     blocks = [index for index, segment in enumerate(written) if isinstance(segment, Block | Opening)]
     prose_ends = blocks[0] if calls else len(written)
-    shown = [isinstance(segment, PlainText) and index < prose_ends for index, segment in enumerate(written)]
-    content = "".join(segment.text for segment, here in zip(written, shown, strict=True) if here)
+    content = "".join(segment.text for segment in written[:prose_ends] if isinstance(segment, PlainText))
     if blocks and ((trims and calls) or not content.strip()):
         content = content.strip()
-    rest = (
-        segment.text
-        for segment, call, here in zip(written, parsed, shown, strict=True)
-        if not (isinstance(call, ParsedCall) or here)
-    )
-    empty = sum(isinstance(segment, StrayText) and segment.is_call for segment in written)
+    empty = sum(isinstance(segment, EmptyCall) for segment in written)
     return ParsedAnswer(
         content=content or None,
         calls=calls,
-        remainder=joined(rest),
         malformed=parsed.count(Unread.MALFORMED) + empty,
         unoffered=parsed.count(Unread.UNOFFERED),
     )

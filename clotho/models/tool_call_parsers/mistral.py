@@ -4,7 +4,7 @@
     [TOOL_CALLS]NAME{…}[TOOL_CALLS]NAME{…}    or    NAME[ARGS]{…}         since version 11
 
 vLLM goes by the tokenizer. Apart from that, as in vLLM: a call without a name is a call with an empty one, text
-after the JSON is left out of the content (it is in the remainder), and
+after the JSON is left out of the content, and
 
 - up to version 10, entries that aren't calls are skipped, and an object alone is a call; where no call can be
   read, what follows the mark is the content;
@@ -13,14 +13,15 @@ after the JSON is left out of the content (it is in the remainder), and
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from pydantic import JsonValue
 
 from clotho.models.messages import ToolSchema
 from clotho.models.tool_call_parsers.argument_types import properties_of, typed_text
 from clotho.models.tool_call_parsers.json_text import decode, decode_first, encode
-from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, StrayText, Unread, conclude
-from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, joined, parsed_call
+from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, Unread, conclude
+from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
 MARK = "[TOOL_CALLS]"
 AS_ARRAY = re.compile(r"\[TOOL_CALLS\](?:(?>\s|\[TOOL_CALLS\]))*+(?!\[ARGS\])[\[{]")
@@ -45,24 +46,22 @@ def _segments(text: str, start: int) -> Iterator[Segment]:
         body = separator.end() if separator else len(text)
         following = text.find(MARK, body)
         end = following if following >= 0 else len(text)
-        arguments, trailing = _first_value(text[body:end])
         yield Block(
             name=text[name : separator.start() if separator else end],
-            body=arguments,
+            body=_first_value(text[body:end]),
             text=text[start:end],
         )
-        yield StrayText(trailing)
         start = following
 
 
-def _first_value(text: str) -> tuple[str, str]:
-    """The JSON value that `text` begins with, and what follows it; all of it where that is no JSON."""
+def _first_value(text: str) -> str:
+    """The JSON value that `text` begins with, as written; all of the text where it begins with none."""
     start = len(text) - len(text.lstrip())
     try:
         _, end = decode_first(text, start)
     except ValueError:
-        return text, ""
-    return text[start:end], text[end:]
+        return text
+    return text[start:end]
 
 
 def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
@@ -74,28 +73,25 @@ def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
 
 def _parse_array(text: str) -> ParsedAnswer:
     content, *written = (piece.strip() for piece in text.split(MARK))
-    array, *rest = (piece for piece in written if piece)
-    parsed, around = _array(array)
+    array = next(piece for piece in written if piece)
+    parsed = _array(array)
     entries = parsed if isinstance(parsed, list) else [parsed]
     calls = tuple(call for entry in entries if (call := _entry(entry)))
     if not calls:
-        return ParsedAnswer(content=array, remainder=joined([content, *rest]), malformed=1)
+        return ParsedAnswer(content=array, malformed=1)
     shown = text[: text.index(MARK)] if content else None
-    malformed = len(entries) - len(calls)
-    return ParsedAnswer(content=shown, calls=calls, remainder=joined([*around, *rest]), malformed=malformed)
+    return ParsedAnswer(content=shown, calls=calls, malformed=len(entries) - len(calls))
 
 
-def _array(text: str) -> tuple[JsonValue, tuple[str, ...]]:
-    """The JSON that `text` begins with, else the array within it; and the text around that."""
+def _array(text: str) -> JsonValue:
+    """The JSON that `text` begins with, else the array within it."""
+    value: JsonValue = None
     try:
-        value, end = decode_first(text)
-        return value, (text[end:],)
+        value, _ = decode_first(text)
     except ValueError:
-        start, end = text.find("[{"), text.rfind("}]") + 2
-    try:
-        return decode(text[start:end]), (text[:start], text[end:])
-    except ValueError:
-        return None, ()
+        with suppress(ValueError):
+            value = decode(text[text.find("[{") : text.rfind("}]") + 2])
+    return value
 
 
 def _entry(entry: JsonValue) -> ParsedCall | None:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from clotho.frozen_model import FrozenModel
@@ -30,10 +30,8 @@ class ParsedAnswer(FrozenModel):
     content: str | None
     """The text that isn't a call, as vLLM reports it."""
     calls: tuple[ParsedCall, ...] = ()
-    remainder: str = ""
-    """Text that vLLM leaves out of its answer: mostly text after the calls, and blocks that aren't calls."""
     malformed: int = 0
-    """Blocks in which no call could be read, in the content or in the remainder."""
+    """Blocks in which no call could be read, whether the content has them or not."""
     unoffered: int = 0
     """Calls of tools that weren't offered, where the parser leaves them out."""
 
@@ -80,8 +78,3 @@ def call_id(key: str, index: int) -> str:
     number = int.from_bytes(hashlib.sha256(f"{key}\0{index}".encode()).digest())
     digits = (number // len(ID_ALPHABET) ** place for place in range(ID_LENGTH))
     return "".join(ID_ALPHABET[digit % len(ID_ALPHABET)] for digit in digits)
-
-
-def joined(pieces: Iterable[str]) -> str:
-    """The pieces of a remainder, without the white space around them."""
-    return "\n".join(trimmed for piece in pieces if (trimmed := piece.strip()))

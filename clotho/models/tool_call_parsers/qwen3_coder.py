@@ -10,7 +10,7 @@
 
 Values lose one newline at each end and take the types of the tool's schema. As in vLLM: `<tool_call>` may be
 missing, an answer cut off inside a call still calls with the parameters that were complete, and text between
-and after calls is left out of the content. It is in the remainder.
+and after calls is left out of the content.
 
 Unlike vLLM, a function without a name isn't given one from its parameters.
 """
@@ -23,10 +23,10 @@ from clotho.models.tool_call_parsers.argument_types import properties_of, typed
 from clotho.models.tool_call_parsers.json_text import encode
 from clotho.models.tool_call_parsers.markup import (
     Block,
+    EmptyCall,
     Opening,
     PlainText,
     Segment,
-    StrayText,
     Unread,
     conclude,
     pairs,
@@ -64,9 +64,10 @@ def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
 def _segments(text: str) -> Iterator[Segment]:
     position, expected = 0, IN_PROSE
     while tag := expected.search(text, position):
-        gap = text[position : tag.start()]
-        empty = expected is IN_CALL and tag[0] == CALL_END
-        yield PlainText(gap) if expected is IN_PROSE else StrayText(gap, is_call=empty)
+        if expected is IN_PROSE:
+            yield PlainText(text[position : tag.start()])
+        elif expected is IN_CALL and tag[0] == CALL_END:
+            yield EmptyCall()
         position = tag.end()
         if tag[0] == CALL:
             yield Opening()
@@ -78,8 +79,10 @@ def _segments(text: str) -> Iterator[Segment]:
             yield block
             position = tag.start() + len(block.text)
             expected = AFTER_FUNCTION
-    rest = text[position:]
-    yield PlainText(rest) if expected is IN_PROSE else StrayText(rest, is_call=expected is IN_CALL)
+    if expected is IN_PROSE:
+        yield PlainText(text[position:])
+    elif expected is IN_CALL:
+        yield EmptyCall()
 
 
 def _function(text: str, start: int, name: int) -> Block:

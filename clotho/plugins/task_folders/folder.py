@@ -82,10 +82,6 @@ class Task:
         return self.file.verifier.separate and bool(self.grading_image or self.grading_dockerfile)
 
     @property
-    def build_context(self) -> Path | None:
-        return None if self.image else self.path / "environment"
-
-    @property
     def workdir(self) -> str | None:
         """None: the image's."""
         asked = self.file.environment.workdir or (self.service.working_dir if self.service else None)

@@ -9,13 +9,13 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.engine import Engine
 from clotho.embedded.model.policy import Policy
-from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
+from clotho.errors import ContextOverflow, InvalidInput
 from clotho.models.backend import Inference, PriorTurn, SampledTurn, TurnCall
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
 from clotho.models.token_exact import TokenExact
 from clotho.testing.scripted_model import serving
-from tests.token_servers import Json, Relay, SGLangShape
+from tests.token_servers import Relay, SGLangShape
 
 Open = Callable[..., TokenExact]
 KEY = "run/g000001/r0/turn/0000"
@@ -78,28 +78,6 @@ async def test_tokens_are_those_of_the_server(
     explicit |= {"stop": [], "stop_token_ids": [2], "seed": 11, "max_tokens": 200}
     explicit |= {"presence_penalty": 0.0, "frequency_penalty": 0.0, "skip_special_tokens": False}
     assert {name: sent[name] for name in explicit} == explicit
-
-
-async def test_what_cannot_be_had_later_is_kept(
-    embedded_model: EmbeddedModelServer, open_backend: Open
-) -> None:
-    """Which tokens could have been sampled, and what a token was routed to; also of a turn in two parts."""
-
-    def told(event: Json) -> Json:
-        for choice in event["choices"]:
-            choice["sampling_mask"] = [[token, 7] for token in choice["token_ids"]]
-            choice["routed_experts"] = "AAEC" if choice["finish_reason"] else None
-        return event
-
-    relay = Relay(embedded_model.url, cut=lambda key, request: 5 if request == 1 else None, twist=told)
-    async with serving(relay) as url:
-        backend = open_backend(url)
-        with pytest.raises(ModelUnavailable):
-            await backend.sample_turn(call())
-        tokens = (await backend.sample_turn(call())).tokens
-    assert tokens is not None and tokens.resumed_at == (5,)
-    assert tokens.sampling_mask == tuple((token, 7) for token in tokens.ids)
-    assert tokens.routed_experts == "AAEC"
 
 
 async def test_the_next_turn_extends_what_was_sampled(

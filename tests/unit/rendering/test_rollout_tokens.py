@@ -56,7 +56,7 @@ def test_branches_hold_what_was_sampled(
     branches = branches_of("run/g000000/r0", transcript(taken))
     assert [turn for branch in branches for turn in branch.turns] == list(range(len(taken)))
     for branch in branches:
-        assert len(branch.ids) == len(branch.mask) == len(branch.logprobs) == len(branch.temperatures)
+        assert len(branch.ids) == len(branch.mask) == len(branch.logprobs)
         sampled = [place for span in branch.spans for place in range(span.start, span.end)]
         assert [place for place, trained in enumerate(branch.mask) if trained] == sampled
         for span in branch.spans:

@@ -23,7 +23,7 @@ OOPS = "<tool_call>{oops</tool_call>"
         pytest.param(f"Look.\n{LIST}", ParsedAnswer(content="Look.\n", calls=(LISTED,)), id="text before"),
         pytest.param(
             f"{LIST} and {LIST}\nDone.",
-            ParsedAnswer(content=None, calls=(LISTED, LISTED), remainder="and\nDone."),
+            ParsedAnswer(content=None, calls=(LISTED, LISTED)),
             id="text after",
         ),
         pytest.param(
@@ -33,7 +33,7 @@ OOPS = "<tool_call>{oops</tool_call>"
         ),
         pytest.param(
             f"Look.\n{LIST}\n{OOPS}\n{OOPS}Done.",
-            ParsedAnswer(content=f"Look.\n{OOPS}\n{OOPS}", calls=(LISTED,), remainder="Done.", malformed=2),
+            ParsedAnswer(content=f"Look.\n{OOPS}\n{OOPS}", calls=(LISTED,), malformed=2),
             id="malformed after text and a good one",
         ),
         pytest.param(

@@ -80,13 +80,11 @@ def test_rendered_calls_come_back(name: str, dialect: Dialect) -> None:
         assert found == calls
         if dialect.opens_with_brace:
             assert answer.content is None
-            assert answer.remainder == "\n".join(filter(None, (before.strip(), after.strip())))
         else:
             blank = not before.strip() and not (dialect.keeps_white_space and name != "kimi_k2" and before)
             assert answer.content == (
                 None if blank else before if dialect.keeps_white_space else before.strip()
             )
-            assert answer.remainder == after.strip()
 
     check()
 
