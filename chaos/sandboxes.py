@@ -2,11 +2,15 @@
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from chaos.containers.engine import PodmanEngine
 from chaos.stage import Stage, is_part_of, sandbox_folder_of
+from clotho.plugins.containers.folders import ContainerFolder
 from clotho.plugins.demo import kill_processes
+from clotho.plugins.demo.execution_markers import MARKS
 from tests.cluster import Cluster
 
 
@@ -27,8 +31,19 @@ async def leases_of(stage: Stage, rollout: str) -> list[str]:
 
 async def marks(stage: Stage, rollout: str) -> Counter[str]:
     """Call -> how often it has run so far, in the sandboxes that the rollout has now."""
-    leases = await leases_of(stage, rollout)
-    return await asyncio.to_thread(kill_processes.marks_in_workspaces, stage.sandbox_folder, leases)
+    return await asyncio.to_thread(
+        _marks_in_workspaces, stage.sandbox_folder, await leases_of(stage, rollout)
+    )
+
+
+def _marks_in_workspaces(root: Path, leases: list[str]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for lease in leases:
+        in_container = ContainerFolder.of_lease(root / "containers", lease).files
+        for files in (kill_processes.files_of_lease(root, lease), in_container):
+            with suppress(FileNotFoundError):
+                found.update((files / "disk" / "work" / Path(MARKS).name).read_text().split())
+    return found
 
 
 async def kill_supervisors(stage: Stage, rollout: str) -> None:

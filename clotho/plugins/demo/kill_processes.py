@@ -2,13 +2,9 @@
 
 import os
 import signal
-from collections import Counter
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from clotho.plugins.containers.folders import ContainerFolder
-from clotho.plugins.demo.execution_markers import MARKS
 from clotho.sandbox.local.backend import REGISTRY
 from clotho.sandbox.local.folders import SandboxFolder
 from clotho.sandbox.local.processes import processes_of
@@ -25,17 +21,6 @@ def kill_supervisors(root: Path, lease: str) -> None:
             os.kill(pid, signal.SIGKILL)
             while lock_holder(alive) is not None:
                 pass
-
-
-def marks_in_workspaces(root: Path, leases: Iterable[str]) -> Counter[str]:
-    """Call -> how often it has run so far in these sandboxes."""
-    found: Counter[str] = Counter()
-    for lease in leases:
-        in_container = ContainerFolder.of_lease(root / "containers", lease).files / "disk" / "work"
-        for workspace in (SandboxFolder.of_lease(root, lease).workspace, in_container):
-            with suppress(FileNotFoundError):
-                found.update((workspace / Path(MARKS).name).read_text().split())
-    return found
 
 
 def worker_processes(parent: int, role: str) -> list[int]:
