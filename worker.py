@@ -35,24 +35,21 @@ from clotho.escaping import for_terminal
 from clotho.host import host_name
 from clotho.identifiers.rollout_keys import is_turn_key
 from clotho.journal import Journal
-from clotho.journal.measured import MeasuredStore
 from clotho.journal.open_store import open_store
-from clotho.journal.store import Store
+from clotho.journal.store import MeasuredStore, Store
 from clotho.logs import configure
 from clotho.models.backend import ModelBackend
 from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
-from clotho.monitoring.metrics import Metrics
-from clotho.monitoring.sandbox_counts import SandboxCounts
+from clotho.monitoring.metrics import Metrics, SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.plugins.notices.sending import Notifier
 from clotho.plugins.notices.settings import NotifySettings
 from clotho.processes.ending import exit_status, leave, stop_signal
 from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
-from clotho.processes.process_slots import ProcessSlot
-from clotho.processes.roles import ROLES, process_layout
+from clotho.processes.roles import ROLES, ProcessSlot, process_layout
 from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues

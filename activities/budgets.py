@@ -16,8 +16,7 @@ from clotho.identifiers.ids import group_of
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.identifiers.run_keys import spending_prefix
 from clotho.journal import Journal
-from clotho.models.prices import Price
-from clotho.rollouts.budget import BudgetEntry, Spending, SpendingPage
+from clotho.rollouts.budget import BudgetEntry, Price, Spending, SpendingPage
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.turn import TurnEntry, TurnRequest
 from clotho.runs.budgets import (

@@ -22,8 +22,7 @@ from clotho.identifiers.rollout_keys import end_key
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
 from clotho.journal.open_store import open_existing
-from clotho.models.prices import Price
-from clotho.rollouts.budget import Account
+from clotho.rollouts.budget import Account, Price
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import EndEntry, RolloutSummary
 from clotho.rollouts.run import RunManifest

@@ -1,4 +1,4 @@
-"""Rows of JSONL, CSV and Parquet files."""
+"""Rows of JSONL, CSV and Parquet files, and of datasets of the Hugging Face hub."""
 
 import csv
 import json
@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from clotho.errors import InvalidInput
+from clotho.dataset_config import DatasetConfig
+from clotho.errors import InvalidInput, Unavailable
 from clotho.rollouts.item import Item
 
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
@@ -78,3 +79,22 @@ READERS: dict[str, Callable[[Path], Rows]] = {
     ".csv": csv_rows,
     ".parquet": parquet_rows,
 }
+
+
+def packaged_rows(config: DatasetConfig) -> Rows:
+    """Rows of a dataset of the hub. Raises InvalidInput if it isn't there, Unavailable if the hub isn't reached."""
+    try:
+        from datasets import DatasetDict, load_dataset
+    except ImportError as error:
+        raise InvalidInput(f"{config.source}: Hugging Face datasets need a package: {EXTRA}") from error
+    try:
+        loaded = load_dataset(config.source, config.subset, split=config.split, revision=config.revision)
+    except ConnectionError as error:
+        raise Unavailable(f"dataset {config.source}: the hub can't be reached: {error}") from error
+    except (FileNotFoundError, ValueError) as error:
+        raise InvalidInput(f"dataset {config.source}: {error}") from error
+    if isinstance(loaded, DatasetDict):
+        if len(loaded) != 1:
+            raise InvalidInput(f"dataset {config.source}: give one of its splits: {', '.join(loaded)}")
+        [loaded] = loaded.values()
+    yield from loaded

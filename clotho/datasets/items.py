@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clotho.dataset_config import DatasetConfig, ItemChoice, file_digest
-from clotho.datasets.files import READERS, Rows
-from clotho.datasets.hub import packaged_rows
+from clotho.datasets.files import READERS, Rows, packaged_rows
 from clotho.errors import InvalidInput
 from clotho.rollouts.item import Item
 

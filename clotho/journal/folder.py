@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.host_failures import described, is_host_failure
-from clotho.journal.keys import checked_key, checked_prefix
-from clotho.journal.store import Written
+from clotho.journal.store import Written, checked_key, checked_prefix
 
 THREADS = 16
 MOST_KNOWN_FOLDERS = 1_000

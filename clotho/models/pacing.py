@@ -19,8 +19,16 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.gate import STOPPING, Gate
 from clotho.models.pace_pages import PacePages, ServerPage, shown_pages
 from clotho.models.rates import RateMeter
-from clotho.models.server_metrics import ServerLoad, server_load
-from clotho.models.width import FIRST_WIDTH, LEAST_BY_HINTS, Signals, Width, adjusted, shares
+from clotho.models.width import (
+    FIRST_WIDTH,
+    LEAST_BY_HINTS,
+    ServerLoad,
+    Signals,
+    Width,
+    adjusted,
+    server_load,
+    shares,
+)
 from clotho.worker_settings import RateLimit
 
 LOOK_SECONDS, CALM_LOOK_SECONDS = 1.0, 5.0

@@ -1,14 +1,19 @@
 """Clotho's own metrics: counts of what this process has done, kept by Temporal's SDK."""
 
+import asyncio
+import logging
+import time
 from collections import Counter
 
 from temporalio import activity
 from temporalio.common import MetricMeter
 
+from clotho.errors import ClothoError
 from clotho.models.backend import SampledTurn
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import LeaseEntry
 from clotho.rollouts.rollout import RolloutSummary
+from clotho.sandbox.backend import SandboxBackend
 
 LONG = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
@@ -22,6 +27,8 @@ BUCKETS = {
 """Upper bounds of histograms' buckets, in seconds."""
 UNKNOWN = "unknown"
 """Stands for the names of tools that a model invents."""
+PERIOD_SECONDS = 10.0
+log = logging.getLogger("clotho")
 
 
 class Metrics:
@@ -94,3 +101,28 @@ def count_failed_attempt(reason: str, *, retried: bool) -> None:
         "clotho_failed_attempts", "Attempts of activities that failed, by the kind of error."
     )
     counter.add(1, {"reason": reason, "retried": str(retried).lower()})
+
+
+class SandboxCounts:
+    """Shows the number of a host's sandboxes in each state, until it is cancelled.
+
+    While a backend doesn't answer, the last numbers stay.
+    """
+
+    def __init__(self, backend: SandboxBackend, metrics: Metrics) -> None:
+        self._backend = backend
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        while True:
+            try:
+                self._metrics.show_sandboxes(await self._states())
+            except ClothoError as error:
+                log.info("sandboxes not counted: %s", error)
+            await asyncio.sleep(PERIOD_SECONDS)
+
+    async def _states(self) -> Counter[str]:
+        now, states = time.time(), Counter(held=0, expired=0)
+        for lease in await self._backend.leases():
+            states["held" if lease.expires > now else "expired"] += 1
+        return states

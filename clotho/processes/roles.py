@@ -1,4 +1,9 @@
-"""Roles of worker processes, and which processes have them."""
+"""Roles of worker processes, and the numbered slot of its host that each process holds."""
+
+import fcntl
+import os
+from itertools import count
+from pathlib import Path
 
 from clotho.errors import InvalidInput
 
@@ -25,3 +30,20 @@ def _checked(text: str) -> tuple[str, ...]:
         if role not in ROLES:
             raise InvalidInput(f"unknown role {role!r}: there are {', '.join(ROLES)}")
     return roles
+
+
+class ProcessSlot:
+    """A number that no other living process of this host holds under `folder`, by a file lock."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in count():
+            descriptor = os.open(folder / f"{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                continue
+            self._descriptor = descriptor
+            self.number = number
+            return

@@ -1,15 +1,48 @@
-"""Budgets of runs and rollouts, and the spending that is held against them."""
+"""Prices of models' tokens, budgets of runs and rollouts, and the spending that is held against them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Self
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
+from clotho.errors import InvalidInput
 from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
-from clotho.models.prices import Price
 
+MILLION = 1_000_000
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 CALLS = "calls."
+Calls = Annotated[dict[str, int], WHERE_SET]
+Cost = Annotated[float, WHERE_SET]
+
+
+class Price(FrozenModel):
+    """The price of a model's tokens, in US dollars per million.
+
+    None is built in: prices change, and a wrong one would be believed.
+    """
+
+    prompt: Dollars
+    sampled: Dollars
+    cached_prompt: Dollars | None = None
+    """Price of prompt tokens that the server had cached; None: that of the others."""
+
+    def cost(self, prompt_tokens: int, cached_prompt_tokens: int, sampled_tokens: int) -> float:
+        """The cost of a number of tokens in dollars; the cached ones are part of the prompt's."""
+        cached = min(cached_prompt_tokens, prompt_tokens)
+        for_cached = self.prompt if self.cached_prompt is None else self.cached_prompt
+        full = (prompt_tokens - cached) * self.prompt + sampled_tokens * self.sampled
+        return (full + cached * for_cached) / MILLION
+
+
+def required_price(prices: Mapping[str, Price] | None, model: str) -> Price:
+    """The price of `model`; raises InvalidInput where it isn't known."""
+    if (price := (prices or {}).get(model)) is None:
+        raise InvalidInput(
+            f"a budget of cost needs the price of {model}, which isn't known: give it in US dollars per million "
+            f'tokens, as in --prices \'{{"{model}": {{"prompt": 1.25, "cached_prompt": 0.125, "sampled": 10}}}}\''
+        )
+    return price
 
 
 class Spending(FrozenModel):
@@ -130,10 +163,6 @@ class SpendingPage(FrozenModel):
     """Spending of the rollouts that one model process has sampled turns for: its last page counts."""
 
     rollouts: dict[str, Spending]
-
-
-Calls = Annotated[dict[str, int], WHERE_SET]
-Cost = Annotated[float, WHERE_SET]
 
 
 def bound_text(name: str, spent: float, bound: float) -> str:

@@ -9,8 +9,15 @@ from clotho.identifiers.ids import call_id, group_of, run_of
 from clotho.identifiers.rollout_keys import call_key, turn_key
 from clotho.identifiers.run_keys import budget_prefix, spending_prefix
 from clotho.journal import Journal
-from clotho.models.prices import required_price
-from clotho.rollouts.budget import BudgetEntry, RunBudget, Spending, SpendingPage, bound_text, total
+from clotho.rollouts.budget import (
+    BudgetEntry,
+    RunBudget,
+    Spending,
+    SpendingPage,
+    bound_text,
+    required_price,
+    total,
+)
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import GroupEntry, ToolManifest
 from clotho.rollouts.run import RunManifest

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from clotho.errors import StoreUnavailable
-from clotho.journal.keys import checked_key, checked_prefix
-from clotho.journal.store import Written
+from clotho.journal.store import Written, checked_key, checked_prefix
 
 Result = TypeVar("Result")
 

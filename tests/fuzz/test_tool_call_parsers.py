@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 
 from clotho.models.messages import ToolSchema
-from clotho.models.rendering.reasoning import TAGS, split_reasoning
+from clotho.models.rendering.messages import TAGS, split_reasoning
 from clotho.models.tool_call_parsers import PARSERS, ParsedAnswer, parser
 from tests.fuzz.runner import Fuzzer, mutated, soup
 from tests.support import cpu_seconds

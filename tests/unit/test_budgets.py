@@ -14,9 +14,8 @@ from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
-from clotho.models.prices import Price
 from clotho.models.sampling import Sampling
-from clotho.rollouts.budget import Budget, BudgetEntry, RunBudget, Spending, SpendingPage
+from clotho.rollouts.budget import Budget, BudgetEntry, Price, RunBudget, Spending, SpendingPage
 from clotho.rollouts.call import CallEntry, CallResult
 from clotho.rollouts.group import GroupEntry, OfferedTool, ToolManifest
 from clotho.rollouts.item import ItemChunk

@@ -22,7 +22,7 @@ from clotho.models.messages import ChatMessage
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import Liveness, heartbeat_age
-from clotho.processes.process_slots import ProcessSlot
+from clotho.processes.roles import ProcessSlot
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.run import RunManifest

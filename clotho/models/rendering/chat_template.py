@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 
 from clotho.errors import InvalidInput
 from clotho.models.messages import ChatMessage, FunctionCall, Messages, ToolCall, Tools
-from clotho.models.rendering.messages import templated
-from clotho.models.rendering.reasoning import with_reasoning
+from clotho.models.rendering.messages import templated, with_reasoning
 from clotho.models.rendering.tokenizers import Tokenizer
 
 ASKED = ChatMessage(role="user", content="0")

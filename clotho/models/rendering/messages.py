@@ -1,5 +1,7 @@
 """Messages as chat templates and the `renderers` package expect them: plain text, call arguments parsed.
 
+Think blocks are found and split off here too.
+
 Text that looks like a special token stays text. A file that a tool read may hold `<|im_end|>`: encoded as that
 token it would end its message, and what follows it could pass for another's. A mark within keeps the tokenizer from
 finding the token, and is dropped before the text becomes ids. Models read such text in other pieces than it would
@@ -16,9 +18,13 @@ from tokenizers import pre_tokenizers
 
 from clotho.errors import InvalidInput
 from clotho.models.messages import ChatMessage, Messages
-from clotho.models.rendering.reasoning import TAGS
 
 Templated = dict[str, JsonValue]
+TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<longcat_think>", "</longcat_think>"))
+"""Opening and closing tags of think blocks, of which a model has at most one pair."""
+FILLED = re.compile(
+    "|".join(rf"{re.escape(opening)}(?!\s*{re.escape(closing)})" for opening, closing in TAGS)
+)
 MARK = "\ufdd0"
 """A noncharacter of Unicode: no text has it."""
 THINKING = frozenset(tag for tags in TAGS for tag in tags)
@@ -126,3 +132,32 @@ def _arguments(written: str, literals: Literals, parsed: bool) -> JsonValue:
         return literals.escape_message(written)
     arguments: JsonValue = json.loads(literals.escape_message(shown))
     return arguments
+
+
+def has_reasoning(text: str) -> bool:
+    """Whether there is a think block anywhere that isn't empty."""
+    return FILLED.search(text) is not None
+
+
+def opened_by(prompt_end: str) -> tuple[str, str] | None:
+    """The tags of the think block that a prompt ends in."""
+    return next((tags for tags in TAGS if prompt_end.rstrip().endswith(tags[0])), None)
+
+
+def split_reasoning(text: str, opened: tuple[str, str] | None) -> tuple[str | None, str | None]:
+    """The think block that `text` begins with, or continues where the prompt `opened` it, and the rest.
+
+    The rest is None while the block isn't closed; without a block, all is rest.
+    """
+    begun = text.lstrip()
+    opening, closing = opened or next((tags for tags in TAGS if begun.startswith(tags[0])), ("", ""))
+    if not opening:
+        return None, text
+    reasoning, closed, rest = begun.removeprefix(opening).partition(closing)
+    return reasoning, rest if closed else None
+
+
+def with_reasoning(reasoning: str, content: str | None) -> str:
+    """A turn's text with its think block, for templates that know nothing of reasoning."""
+    opening, closing = TAGS[0]
+    return f"{opening}\n{reasoning}\n{closing}\n\n{content or ''}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import PriorTurn
 from clotho.models.messages import CallDefects, ChatMessage, Messages, TokenIds, Tools
-from clotho.models.rendering.reasoning import opened_by, split_reasoning
+from clotho.models.rendering.messages import opened_by, split_reasoning
 from clotho.models.tool_call_parsers import ParsedAnswer, ToolCallParser
 
 if TYPE_CHECKING:  # takes more than a second, and workers that render nothing start without it

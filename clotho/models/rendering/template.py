@@ -3,7 +3,7 @@
 from clotho.errors import InvalidInput
 from clotho.models.messages import Messages, TokenIds, Tools
 from clotho.models.rendering.chat_template import ChatTemplate
-from clotho.models.rendering.reasoning import TAGS, has_reasoning
+from clotho.models.rendering.messages import TAGS, has_reasoning
 from clotho.models.rendering.renderer import Renderer
 from clotho.models.rendering.tokenizers import Tokenizer
 from clotho.models.tool_call_parsers import ToolCallParser

@@ -9,11 +9,10 @@ from typing import Any
 from clotho.environment.environment import json_item
 from clotho.errors import GroupRejected, JournalCorrupt
 from clotho.models.endpoint import Endpoint
-from clotho.plugins.atropos.flags import with_own_flags
 from clotho.plugins.atropos.group_sender import GroupSender, retry_outages
-from clotho.plugins.atropos.items import ClaimedItem, Items
+from clotho.plugins.atropos.main import with_own_flags
 from clotho.plugins.atropos.metrics import Tally
-from clotho.plugins.atropos.pending_groups import PendingGroups
+from clotho.plugins.atropos.pending_groups import ClaimedItem, Items, PendingGroups
 from clotho.plugins.atropos.run_lock import RunLock
 from clotho.plugins.atropos.run_setup import Connections
 from clotho.plugins.atropos.scored import BranchGroup

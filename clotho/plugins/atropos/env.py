@@ -23,12 +23,11 @@ from clotho.plugins.atropos.adapter_run import AdapterRun, open_run
 from clotho.plugins.atropos.admission import TrainerLimits, check_deliverable, check_staleness
 from clotho.plugins.atropos.config import ClothoEnvConfig, run_name_of
 from clotho.plugins.atropos.evaluation import end_pause, evaluate_held_out
-from clotho.plugins.atropos.group_file import GroupFile
 from clotho.plugins.atropos.group_sender import Registration, disconnect_stale_registration, retry_outages
-from clotho.plugins.atropos.items import ClaimedItem
 from clotho.plugins.atropos.key_options import Secrets
-from clotho.plugins.atropos.main import main
-from clotho.plugins.atropos.processing import process_groups
+from clotho.plugins.atropos.main import main, until_stopped
+from clotho.plugins.atropos.pending_groups import ClaimedItem
+from clotho.plugins.atropos.processing import GroupFile, process_groups, wandb_run
 from clotho.plugins.atropos.reconnecting import ReconnectingEnv
 from clotho.plugins.atropos.run_lock import held
 from clotho.plugins.atropos.run_setup import (
@@ -39,10 +38,8 @@ from clotho.plugins.atropos.run_setup import (
     with_tokenizer,
 )
 from clotho.plugins.atropos.scored import BranchGroup, branch_groups_of, readable_branch_groups
-from clotho.plugins.atropos.stopping import until_stopped
 from clotho.plugins.atropos.sweep import sweep
 from clotho.plugins.atropos.trainable import require_trainable
-from clotho.plugins.atropos.wandb_run import wandb_run
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.ledger import Claim

@@ -1,14 +1,19 @@
 """`process`: a run's groups into a file, several at a time; a second process goes on with the same file."""
 
 import asyncio
+import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+import wandb
 from atroposlib.frontend.jsonl2html import generate_html
 
+from clotho.plugins.atropos.config import ClothoEnvConfig
 from clotho.plugins.atropos.group_sender import retry_outages
-from clotho.plugins.atropos.wandb_run import wandb_run
 
 log = logging.getLogger("clotho.plugins.atropos")
 
@@ -63,3 +68,53 @@ async def _process(env: Processing, item: Any) -> None:
     await env.handle_send_to_api(trajectories, item, False, False)
     await env.wandb_log()
     env.curr_step += 1
+
+
+@contextmanager
+def wandb_run(config: ClothoEnvConfig, command: str) -> Iterator[None]:
+    """Keep a wandb run open, and write all of it before the body counts as done.
+
+    Atropos asks for one by default; without a key for wandb, say so and go on.
+    """
+    if not config.use_wandb:
+        yield
+        return
+    stamp = datetime.now(UTC).strftime("%Y-%m-%d-%H%M%S")
+    name = f"{config.wandb_name or config.run}-{command}-{stamp}"
+    try:
+        run = wandb.init(name=name, config=config.model_dump(mode="json"))
+    except wandb.errors.UsageError as refused:
+        log.warning("no wandb run, results are in files only: %s", refused)
+        yield
+        return
+    with run:
+        yield
+
+
+class GroupFile:
+    """Appends each group once. Opening it cuts off a line that a dying process left unfinished."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a+b")
+        self.written: set[str] = set()
+        self._file.seek(0)
+        end = 0
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            end += len(line)
+            self.written.add(json.loads(line).get("group_id", ""))
+        self._file.truncate(end)
+
+    def write(self, group: dict[str, Any]) -> None:
+        """Write the group unless the file has it."""
+        name = group["group_id"]
+        if name in self.written:
+            return
+        self._file.write(json.dumps(group, ensure_ascii=False).encode() + b"\n")
+        self._file.flush()
+        self.written.add(name)
+
+    def close(self) -> None:
+        self._file.close()

@@ -16,8 +16,8 @@ from clotho.environment.loading import load_environment
 from clotho.errors import InvalidInput
 from clotho.host import host_name
 from clotho.journal import Journal
-from clotho.journal.measured import MeasuredStore
 from clotho.journal.open_store import open_store
+from clotho.journal.store import MeasuredStore
 from clotho.models.backend import Inference, checked_base_url
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering

@@ -1,13 +1,14 @@
-"""All runs of a store whose groups are ordered by name."""
+"""All runs of a store whose groups are ordered by name, and the claims of callers without names of their own."""
 
 import asyncio
 
 from temporalio.client import Client
 
+from clotho.frozen_model import FrozenModel
+from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import RUN_NAME
-from clotho.identifiers.run_keys import manifest_key
+from clotho.identifiers.run_keys import claims_prefix, manifest_key
 from clotho.journal import Journal
-from clotho.plugins.orders.claims import Claims
 from clotho.plugins.orders.messages import ClaimOrder, GroupAnswer, GroupOrder, OrderState, RunOrder
 from clotho.plugins.orders.ordered_run import NotOrdered, OrderedRun
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
@@ -20,6 +21,35 @@ from clotho.runs.trainer_steps import note_step
 ATTEMPTS = 3
 """Attempts at a group that fails for reasons of its own."""
 DEFAULT_QUEUES = TaskQueues()
+
+
+class Claimed(FrozenModel):
+    """A claim took the group whose number the entry has."""
+
+    claim: str
+
+
+class Claims:
+    """Claims on one sequence of a run's groups, which are numbered anew in each life of its caller."""
+
+    def __init__(self, journal: Journal, run: str, order: ClaimOrder) -> None:
+        self._journal = journal
+        self._sequence = job_key(order.key)
+        self._prefix = claims_prefix(run, job_key(order.key, order.life))
+
+    async def group_of(self, claim: str) -> str | None:
+        """The name of the group that `claim` took, the last of several; None if it took none."""
+        keys = sorted(await self._journal.keys(self._prefix), reverse=True)
+        entries = await self._journal.read_many(keys, Claimed)
+        found = (key for key, entry in zip(keys, entries, strict=True) if entry and entry.claim == claim)
+        return next((self._name(int(key.rpartition("/")[2])) for key in found), None)
+
+    async def take(self, claim: str) -> str:
+        """The name of the next group of the sequence that nobody took in this life."""
+        return self._name(await self._journal.append(self._prefix, Claimed(claim=claim)))
+
+    def _name(self, number: int) -> str:
+        return f"{self._sequence}-{number}"
 
 
 class Orders:

@@ -1,7 +1,8 @@
 """The viewer as an ASGI application: its pages, each at the path of the run, group or rollout that it shows."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
 from clotho.journal.store import Store
 from clotho.listeners.access import PageAccess
+from clotho.listeners.early_answers import EarlyAnswers
+from clotho.listeners.listening import Server
 from clotho.plugins.viewer.compare import compared, first_difference, turn_pairs
 from clotho.plugins.viewer.guard import Guard
 from clotho.plugins.viewer.listing import Wanted, page_of
@@ -48,6 +51,9 @@ from clotho.runs.targets import Target
 
 SEARCH_PATIENCE_SECONDS = 20.0
 """That a search waits for the run's index: it would miss what isn't in there."""
+MOST_CONNECTIONS = 800
+"""Fewer than the descriptors that a process mostly has; half-sent requests hold theirs for 5 s."""
+SECONDS_TO_FINISH = 2
 
 
 @dataclass(frozen=True)
@@ -259,3 +265,16 @@ def _whole(request: Request, name: str) -> int:
     """A whole number of the query; 0 where it is none."""
     text = request.query_params.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0
+
+
+def serve(bound: socket.socket, viewed: Viewed, ready: Callable[[], None]) -> None:
+    """Serve `viewed`; `ready` is called once requests are answered."""
+    server = Server(
+        lambda: EarlyAnswers(Viewer(viewed).application()),
+        ready,
+        most_connections=MOST_CONNECTIONS,
+        seconds_to_finish=SECONDS_TO_FINISH,
+        factory=True,
+        lifespan="on",
+    )
+    server.run(sockets=[bound])

@@ -41,8 +41,7 @@ def command(
     nothing. It needs no Temporal server: without one, it doesn't know which runs are running.
     """
     settings = load_settings(store, temporal)
-    from clotho.plugins.viewer.app import Viewed
-    from clotho.plugins.viewer.server import serve
+    from clotho.plugins.viewer.app import Viewed, serve
 
     opened = open_existing(settings.store, settings)
     with listen_at(port) as bound:

@@ -5,11 +5,16 @@ were open last time and those after the last scored one, as far as there are any
 """
 
 import asyncio
+import hashlib
+import json
+import os
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import zstandard
 
 from clotho.errors import JournalCorrupt
 from clotho.identifiers.group_keys import scored_key
@@ -17,9 +22,8 @@ from clotho.identifiers.ids import group_id
 from clotho.identifiers.run_keys import adapter_items_prefix
 from clotho.journal import Journal
 from clotho.journal.store import Store
-from clotho.plugins.viewer.index_file import IndexFile
 from clotho.plugins.viewer.listing import RunSums, sums_of
-from clotho.plugins.viewer.rows import GroupRow, group_row
+from clotho.plugins.viewer.rows import GroupRow, group_row, row_from
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import AdapterItem
 from clotho.runs.groups import ENTRIES_PER_READ
@@ -32,6 +36,7 @@ KEPT_AFTER = 500
 """New groups after which the file is written again."""
 AHEAD = 32
 """Groups after the last scored one that may have begun."""
+SCHEMA = 2
 
 
 class RunIndex:
@@ -208,3 +213,33 @@ async def _are_current(journal: Journal, rows: Mapping[int, GroupRow]) -> bool:
     entries = await journal.read_many(list(keys.values()), GroupEntry)
     found = zip(keys, entries, strict=True)
     return all(each is not None and group_row(rows[at].group, each) == rows[at] for at, each in found)
+
+
+class IndexFile:
+    """The rows of one run of one store on this machine's disk, so that they are read from the store once.
+
+    All methods block.
+    """
+
+    def __init__(self, folder: Path, store: str, run: str) -> None:
+        self._path = folder / hashlib.sha256(store.encode()).hexdigest()[:16] / f"{run}.json.zst"
+
+    def read(self) -> dict[int, GroupRow]:
+        """The rows; none where there is no file, or one that can't be used."""
+        try:
+            schema, rows = json.loads(zstandard.decompress(self._path.read_bytes()))
+            return {position: row_from(row) for position, *row in rows} if schema == SCHEMA else {}
+        except (OSError, ValueError, TypeError, zstandard.ZstdError):
+            return {}
+
+    def write(self, rows: Mapping[int, GroupRow]) -> None:
+        """Replace the file. Raises OSError."""
+        body = json.dumps([SCHEMA, [[position, *row] for position, row in rows.items()]]).encode()
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            temporary.touch(mode=0o600)
+            temporary.write_bytes(zstandard.compress(body, 1))
+            temporary.replace(self._path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import pytest
 
 from clotho.environment import EnvironmentConfig
 from clotho.plugins.atropos.config import ClothoEnvConfig
-from clotho.plugins.atropos.flags import FLAGS, with_own_flags
+from clotho.plugins.atropos.main import FLAGS, with_own_flags
 
 
 @pytest.mark.parametrize("flag", FLAGS.values())

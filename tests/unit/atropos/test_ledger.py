@@ -13,8 +13,7 @@ from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import item_name, original_of, rollout_id, sibling_number
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.plugins.atropos.items import Items
-from clotho.plugins.atropos.pending_groups import PendingGroups
+from clotho.plugins.atropos.pending_groups import Items, PendingGroups
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Delivery, Item
 from clotho.runs.items import read_item

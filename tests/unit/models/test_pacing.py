@@ -18,7 +18,7 @@ from starlette.routing import Route
 from clotho.errors import InvalidInput, ModelUnavailable
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.journal.measured import MeasuredStore
+from clotho.journal.store import MeasuredStore
 from clotho.models.backend import Inference, TurnCall
 from clotho.models.endpoint import Endpoint, parsed_servers
 from clotho.models.gate import DOWN_SECONDS, Gate

@@ -4,8 +4,16 @@ import math
 
 import pytest
 
-from clotho.models.server_metrics import ServerLoad, server_load
-from clotho.models.width import FIRST_WIDTH, LEAST_BY_HINTS, Signals, Width, adjusted, shares
+from clotho.models.width import (
+    FIRST_WIDTH,
+    LEAST_BY_HINTS,
+    ServerLoad,
+    Signals,
+    Width,
+    adjusted,
+    server_load,
+    shares,
+)
 
 VLLM = """
 # HELP vllm:num_requests_waiting Number of requests waiting to be processed.

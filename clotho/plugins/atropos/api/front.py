@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import socket
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 from starlette.datastructures import Headers
@@ -16,7 +18,9 @@ from starlette.types import Receive, Scope, Send
 from clotho import failpoints
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import Bodies, BodyLimits
-from clotho.listeners.connections import Client
+from clotho.listeners.connections import Client, connections
+from clotho.listeners.early_answers import EarlyAnswers
+from clotho.listeners.listening import Server
 from clotho.listeners.refused import Refused
 from clotho.plugins.atropos.api import upstream
 from clotho.plugins.atropos.api.answers import Answer, asked, without
@@ -32,6 +36,9 @@ CHANGING = {
     *(("GET", path) for path in ("/status-env", "/batch", "/reset_data")),
 }
 """Requests that are answered once the disk has what they changed; /status-env widens group sizes."""
+MOST_CONNECTIONS = 1_000
+SECONDS_TO_FINISH = 10
+"""Seconds that a shutdown leaves to open requests."""
 
 
 class DurableFront:
@@ -223,3 +230,22 @@ def _first_of_each_id(groups: Sequence[SentGroup], known: set[str]) -> list[int]
         if group.group_id is not None:
             seen.add(group.group_id)
     return fresh
+
+
+def serve(
+    bound: socket.socket, path: Path, access: Access, limits: BodyLimits, ready: Callable[[], None]
+) -> None:
+    """Serve the queue in `path`; `ready` is called once requests are answered. Raises InvalidInput for the file."""
+    file = QueueFile(path)
+    front = DurableFront(file, access, limits)
+    server = Server(
+        EarlyAnswers(front),
+        ready,
+        most_connections=MOST_CONNECTIONS,
+        seconds_to_finish=SECONDS_TO_FINISH,
+        connection=connections(front.client_left, front.connection_ended),
+    )
+    try:
+        server.run(sockets=[bound])
+    finally:
+        file.close()
