@@ -11,10 +11,10 @@ from clotho.evaluation.results import RunResults
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.plugins.atropos.evaluation import metrics_of
+from clotho.plugins.viewer.compare import compared_items, compared_runs
 from clotho.plugins.viewer.listing import sums_of
 from clotho.plugins.viewer.report import passes
 from clotho.plugins.viewer.rows import GroupRow, group_row
-from clotho.plugins.viewer.run_comparison import compared_items, compared_runs
 from clotho.rollouts.group import GroupEntry
 from clotho.runs.request import run_manifest
 from tests.support import PATIENCE_SECONDS, eventually

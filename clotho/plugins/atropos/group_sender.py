@@ -17,7 +17,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import delivered_key
 from clotho.identifiers.run_keys import registration_prefix
 from clotho.journal import Journal
-from clotho.monitoring.delivery_metrics import DeliveryMetrics
+from clotho.plugins.atropos.metrics import DeliveryMetrics
 from clotho.plugins.atropos.trainer_api import Receipt, TrainerApi, wait_seconds
 from clotho.runs.ledger import Ledger
 

@@ -21,10 +21,10 @@ from clotho.journal.store import MeasuredStore
 from clotho.models.backend import Inference, checked_base_url
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
-from clotho.monitoring.delivery_metrics import DeliveryMetrics
 from clotho.monitoring.endpoint import open_runtime
 from clotho.monitoring.metrics import Metrics
 from clotho.plugins.atropos.config import ClothoEnvConfig
+from clotho.plugins.atropos.metrics import DeliveryMetrics
 from clotho.rollouts.run import RunManifest
 from clotho.runs.request import run_manifest, with_checked_tools
 from clotho.temporal.connection import connect

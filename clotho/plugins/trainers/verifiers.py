@@ -8,8 +8,9 @@ orchestrator, is given the rollouts of the life before, in the same order.
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import groupby
 from typing import Any
 
 import verifiers.v1 as vf
@@ -22,7 +23,8 @@ from clotho.identifiers.hashed import job_key
 from clotho.models.backend import Inference
 from clotho.plugins.orders.client import AsyncRolloutClient
 from clotho.plugins.orders.messages import ClaimOrder, GroupAnswer, OrderState, RunOrder
-from clotho.plugins.trainers.traces import record
+from clotho.rollouts.outcome import Outcome
+from clotho.training.rows import TrainingRow
 
 GRACE_SECONDS = 1.0
 """Between a cancel and the end of its rollout: a server that shuts down cancels its runs too, and then stops."""
@@ -37,6 +39,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "stop": (None,),
 }
 """Sampling parameters that an order doesn't have, and the values that change nothing."""
+STOPS = {
+    Outcome.COMPLETED: "agent_completed",
+    Outcome.CONTEXT_OVERFLOW: "max_total_tokens",
+    Outcome.LIMIT_REACHED: "max_turns",
+}
 
 
 class ItemData(vf.TaskData):  # type: ignore[misc]
@@ -180,3 +187,41 @@ class ClothoEnv(vf.Env[ClothoEnvConfig]):  # type: ignore[misc]
         """End the rollout of a request that was cancelled."""
         await asyncio.sleep(GRACE_SECONDS)
         await client.cancel(run, (await client.claim(run, claim, order)).name)
+
+
+def record(trace: vf.Trace, rows: Sequence[TrainingRow]) -> None:
+    """Write the rows of one finished rollout, and its reward, into `trace`."""
+    for row in rows:
+        _record_branch(trace, row)
+    first = rows[0]
+    trace.record_reward("clotho", first.reward)
+    trace.info["clotho"] = first.model_dump(mode="json", exclude={"ids", "mask", "logprobs"})
+    trace.stop(STOPS.get(first.outcome, first.outcome.value))
+    trace.ok = True
+
+
+def _record_branch(trace: vf.Trace, row: TrainingRow) -> None:
+    parent: int | None = None
+    for start, end in _spans(row.mask):
+        sampled = row.mask[start]
+        message = vf.AssistantMessage(content="") if sampled else vf.UserMessage(content="")
+        node = vf.MessageNode(
+            parent=parent,
+            message=message,
+            sampled=sampled,
+            token_ids=list(row.ids[start:end]),
+            mask=list(row.mask[start:end]),
+            logprobs=list(row.logprobs[start:end]) if sampled else [],
+        )
+        parent = len(trace.nodes)
+        trace.nodes.append(node)
+        if sampled:
+            usage = vf.Usage(prompt_tokens=start, completion_tokens=end - start)
+            trace.calls.append(vf.ModelCall(node=parent, usage=usage))
+
+
+def _spans(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Where sampled tokens, or others, follow one another."""
+    for _, positions in groupby(range(len(mask)), mask.__getitem__):
+        found = list(positions)
+        yield found[0], found[-1] + 1

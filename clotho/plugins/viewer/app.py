@@ -25,7 +25,13 @@ from clotho.journal.store import Store
 from clotho.listeners.access import PageAccess
 from clotho.listeners.early_answers import EarlyAnswers
 from clotho.listeners.listening import Server
-from clotho.plugins.viewer.compare import compared, first_difference, turn_pairs
+from clotho.plugins.viewer.compare import (
+    compared,
+    compared_items,
+    compared_runs,
+    first_difference,
+    turn_pairs,
+)
 from clotho.plugins.viewer.guard import Guard
 from clotho.plugins.viewer.listing import Wanted, page_of
 from clotho.plugins.viewer.operating import Operating
@@ -34,7 +40,6 @@ from clotho.plugins.viewer.raw import raw_entry
 from clotho.plugins.viewer.rendering import FOLDER, Pages
 from clotho.plugins.viewer.rollout import attempt_failures, open_rollouts, read_rollout
 from clotho.plugins.viewer.rows import group_row
-from clotho.plugins.viewer.run_comparison import compared_items, compared_runs
 from clotho.plugins.viewer.run_index import RunIndexes
 from clotho.plugins.viewer.search import search
 from clotho.plugins.viewer.timeline import timeline

@@ -13,8 +13,7 @@ from clotho.errors import InvalidInput
 from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.plugins.atropos.process_identity import ProcessIdentity
-from clotho.plugins.atropos.run_lock import RunLockEntry, held
+from clotho.plugins.atropos.run_lock import ProcessIdentity, RunLockEntry, held
 from clotho.processes.liveness import LIVENESS_SECONDS, Liveness
 from tests.support import PATIENCE_SECONDS
 

@@ -26,8 +26,7 @@ from clotho.plugins.atropos.api import upstream
 from clotho.plugins.atropos.api.answers import Answer, asked, without
 from clotho.plugins.atropos.api.mirror import FetchedBatch, Mirror
 from clotho.plugins.atropos.api.queue_file import QueueFile
-from clotho.plugins.atropos.api.registering import EnvironmentNumber, read_request
-from clotho.plugins.atropos.api.sent import SentGroup, read_groups
+from clotho.plugins.atropos.api.sent import EnvironmentNumber, SentGroup, read_groups, read_request
 
 T = TypeVar("T")
 CHANGING = {

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from starlette.datastructures import State
 
 from clotho.listeners.refused import Refused
-from clotho.plugins.atropos.api.registering import Environment, EnvironmentNumber, Trainer
-from clotho.plugins.atropos.api.sent import SentGroup
+from clotho.plugins.atropos.api.sent import Environment, EnvironmentNumber, SentGroup, Trainer
 
 Group = dict[str, Any]
 """A group as the application holds it; its identity is the object's, which is moved around and never copied."""
