@@ -50,21 +50,18 @@ def _rows(config: DatasetConfig) -> Rows:
 def _item(config: DatasetConfig, number: int, row: Mapping[str, Any]) -> Item:
     item: Item = dict(row)
     for name, field in (("prompt", config.prompt_field), ("id", config.id_field)):
-        if field is not None and field != name:
-            item[name] = _field(config, number, item, field)
+        if field is None or field == name:
+            continue
+        if field not in item:
+            fields = ", ".join(item) or "none"
+            raise InvalidInput(f"dataset {config.source}, row {number}: no field {field!r} among {fields}")
+        item[name] = item[field]
     for name, value in item.items():
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"dataset {config.source}, row {number}: {name}: {error}") from error
     return item
-
-
-def _field(config: DatasetConfig, number: int, item: Item, name: str) -> Any:
-    if name not in item:
-        fields = ", ".join(item) or "none"
-        raise InvalidInput(f"dataset {config.source}, row {number}: no field {name!r} among {fields}")
-    return item[name]
 
 
 def _passes(config: DatasetConfig, item: Item) -> bool:

@@ -83,7 +83,9 @@ class Completion(BaseModel):
     def answer(self, key: str, tools_offered: bool) -> tuple[ChatMessage, CallDefects]:
         """The assistant's message; calls that the server left in the text or without an id get both right."""
         sampled = self.choices[0].message
-        content = _text(sampled.content) if sampled.content is not None else sampled.refusal
+        content = sampled.content if sampled.content is not None else sampled.refusal
+        if isinstance(content, list):
+            content = "".join(text for part in content if isinstance(text := part.get("text"), str))
         calls = tuple(_named(key, index, call) for index, call in enumerate(sampled.tool_calls or ()))
         defects = CallDefects()
         if not calls and tools_offered and content and hermes.OPENING in content:
@@ -93,8 +95,9 @@ class Completion(BaseModel):
                 ToolCall(id=_invented_id(key, index), function=call.function)
                 for index, call in enumerate(answer.calls)
             )
+        reasoning = sampled.reasoning_content or sampled.reasoning or next(_detail_texts(sampled), None)
         message = ChatMessage(
-            role="assistant", content=content, reasoning_content=_reasoning(sampled), tool_calls=calls
+            role="assistant", content=content, reasoning_content=reasoning, tool_calls=calls
         )
         return message, defects
 
@@ -122,16 +125,6 @@ async def listed_models(http: ModelHTTP, base_url: str) -> tuple[ListedModel, ..
         return _ModelList.model_validate_json(body).data if body is not None else None
     except ValidationError:
         raise ModelRejected("no OpenAI-compatible API answers here: such URLs mostly end in /v1") from None
-
-
-def _text(content: str | list[dict[str, JsonValue]]) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(text for part in content if isinstance(text := part.get("text"), str))
-
-
-def _reasoning(sampled: _Message) -> str | None:
-    return sampled.reasoning_content or sampled.reasoning or next(_detail_texts(sampled), None)
 
 
 def _detail_texts(sampled: _Message) -> Iterator[str]:

@@ -7,7 +7,6 @@ An exchange is one write, one listing, one read for each page that has changed, 
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clotho.errors import JournalCorrupt
@@ -71,9 +70,11 @@ class PacePages:
         own = [key for key in keys if self._writer(key) == self._process]
         expired = [key for key in keys if _age(key) > KEPT_SECONDS]
         last = {self._writer(key): key for key in keys if key not in own and key not in expired}
-        new = [key for name, key in last.items() if self._is_new(name, key)]
-        left = [] if self._began else own[-1:]
-        for key, read in zip([*new, *left], await self._read([*new, *left]), strict=True):
+        unread = [key for name, key in last.items() if name not in self._seen or self._seen[name].key != key]
+        if not self._began:
+            unread += own[-1:]
+        pages = await asyncio.gather(*(_read_page(self._journal, key) for key in unread))
+        for key, read in zip(unread, pages, strict=True):
             if read is not None:
                 self.width = max(self.width, read.width, key=lambda width: width.changes)
                 self._see(key, read, now)
@@ -95,9 +96,6 @@ class PacePages:
     def _writer(self, key: str) -> str:
         return key.removeprefix(self._prefix).partition("/")[0]
 
-    def _is_new(self, name: str, key: str) -> bool:
-        return name not in self._seen or self._seen[name].key != key
-
     def _see(self, key: str, page: ServerPage, now: float) -> None:
         if (name := self._writer(key)) == self._process:
             return
@@ -105,9 +103,6 @@ class PacePages:
         gone = earlier is None and _age(key) > OLD_SECONDS
         counted = page.refused if earlier is None else min(earlier.counted, page.refused)
         self._seen[name] = SeenPage(key, page, now - LEASE_SECONDS if gone else now, counted)
-
-    async def _read(self, keys: Sequence[str]) -> list[ServerPage | None]:
-        return await asyncio.gather(*(_read_page(self._journal, key) for key in keys))
 
 
 async def shown_pages(journal: Journal, server: Endpoint) -> list[ServerPage]:

@@ -133,7 +133,11 @@ class Pacer:
         permit = Permit(server)
         try:
             if meter is not None:
-                taken = await self._rated(paced, meter)
+                paced.gate.rated += 1
+                try:
+                    taken = await meter.wait()
+                finally:
+                    paced.gate.rated -= 1
             yield permit
         except ModelUnavailable as error:
             if error.throttled:
@@ -181,13 +185,6 @@ class Pacer:
             if not is_down or self.choose(endpoint, rollout, attempt) == server:
                 return server, paced
             paced.gate.release()
-
-    async def _rated(self, paced: PacedServer, meter: RateMeter) -> float:
-        paced.gate.rated += 1
-        try:
-            return await meter.wait()
-        finally:
-            paced.gate.rated -= 1
 
     async def _paced(self, server: Endpoint) -> PacedServer:
         """The server, whose pages were looked at a moment ago."""

@@ -144,7 +144,10 @@ class TokenExact:
         self, call: TurnCall, probed: ProbedServer, turn: PartialTurn, sampling: Sampling, ahead: WriteAhead
     ) -> None:
         turn.begin_request(self._version, call.trainer_step)
-        request = _request(call, turn, sampling, probed.capabilities, self._newest_version(call))
+        newest = self._version
+        if newest is None and call.trainer_step is not None:
+            newest = at_step(call.trainer_step)
+        request = _request(call, turn, sampling, probed.capabilities, newest)
         try:
             async with aclosing(probed.server.stream(request)) as stream:
                 async for chunk in stream:
@@ -157,12 +160,6 @@ class TokenExact:
             raise
         await ahead.settle()
         self._version = turn.versions[-1].version if turn.versions else self._version
-
-    def _newest_version(self, call: TurnCall) -> str | None:
-        """The last known version of the weights."""
-        if self._version is None and call.trainer_step is not None:
-            return at_step(call.trainer_step)
-        return self._version
 
 
 def _explicit(sampling: Sampling, renderer: Renderer, prompt: int, context: int | None) -> Sampling:

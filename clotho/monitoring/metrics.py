@@ -116,13 +116,10 @@ class SandboxCounts:
     async def run(self) -> None:
         while True:
             try:
-                self._metrics.show_sandboxes(await self._states())
+                now, states = time.time(), Counter(held=0, expired=0)
+                for lease in await self._backend.leases():
+                    states["held" if lease.expires > now else "expired"] += 1
+                self._metrics.show_sandboxes(states)
             except ClothoError as error:
                 log.info("sandboxes not counted: %s", error)
             await asyncio.sleep(PERIOD_SECONDS)
-
-    async def _states(self) -> Counter[str]:
-        now, states = time.time(), Counter(held=0, expired=0)
-        for lease in await self._backend.leases():
-            states["held" if lease.expires > now else "expired"] += 1
-        return states

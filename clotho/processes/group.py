@@ -74,13 +74,10 @@ class ProcessGroup:
                 self._stop()
                 return REJECTED
             log.warning("process %s (pid %d) ended with status %d", plan.name, process.pid, status)
-            await self._pause(time.monotonic() - started)
+            if time.monotonic() - started < QUICK_DEATH_SECONDS:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), RESTART_PAUSE_SECONDS)
         return 0
-
-    async def _pause(self, lived_seconds: float) -> None:
-        if lived_seconds < QUICK_DEATH_SECONDS:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), RESTART_PAUSE_SECONDS)
 
     def _on_signal(self) -> None:
         if not self._stopping.is_set():

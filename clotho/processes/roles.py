@@ -15,21 +15,17 @@ LAYOUT = (("llm",), ("workflows", "tools"))
 def process_layout(roles: str | None, processes: int | None) -> list[tuple[str, ...]]:
     """The roles of each process; raises InvalidInput for a number of processes without roles."""
     if roles is not None:
-        return [_checked(roles)] * (processes or 1)
+        named = tuple(roles.split(","))
+        for role in named:
+            if role not in ROLES:
+                raise InvalidInput(f"unknown role {role!r}: there are {', '.join(ROLES)}")
+        return [named] * (processes or 1)
     if processes is not None:
         raise InvalidInput(
             f"--processes {processes} needs --roles, which says what these processes serve: run, for example, "
             f"`--roles workflows --processes {processes}` beside `--roles llm` and `--roles tools`"
         )
     return list(LAYOUT)
-
-
-def _checked(text: str) -> tuple[str, ...]:
-    roles = tuple(text.split(","))
-    for role in roles:
-        if role not in ROLES:
-            raise InvalidInput(f"unknown role {role!r}: there are {', '.join(ROLES)}")
-    return roles
 
 
 class ProcessSlot:

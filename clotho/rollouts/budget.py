@@ -113,7 +113,11 @@ class Budget(FrozenModel):
     def left(self, spent: Mapping[str, float]) -> Self:
         """The budget without what is spent, and at least the least that a budget can be."""
         values = {name: max(1e-9, bound - spent.get(name, 0)) for name, bound in self.bounds()}
-        whole = {name: max(1, int(value)) for name, value in values.items() if not _fraction(name)}
+        whole = {
+            name: max(1, int(value))
+            for name, value in values.items()
+            if not (name == "cost" or name.endswith("_seconds"))
+        }
         values |= whole
         calls = {tool: values.pop(f"{CALLS}{tool}") for tool in self.calls}
         return type(self).model_validate({**values, "calls": calls})
@@ -171,7 +175,3 @@ def bound_text(name: str, spent: float, bound: float) -> str:
         return f"${spent:,.4g} of ${bound:,.6g}"
     what = f"calls of {name.removeprefix(CALLS)}" if name.startswith(CALLS) else name.replace("_", " ")
     return f"{spent:,.0f} of {bound:,.10g} {what}"
-
-
-def _fraction(name: str) -> bool:
-    return name == "cost" or name.endswith("_seconds")

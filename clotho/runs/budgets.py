@@ -136,7 +136,10 @@ class RunLedger:
             await self._count(await group_ids(self._journal, self._run))
         pages = [own or {}, *(page.rollouts for page in await self._pages())]
         if not self._begun:
-            await self._look_at({group_of(each) for page in pages for each in page})
+            # From the journal: pages may lack what a killed process had just sampled.
+            for group in {group_of(each) for page in pages for each in page} - self._counted:
+                for rollout in await rollouts_of(self._journal, group):
+                    self._open[rollout] = await rollout_spending(self._journal, rollout)
             self._begun = True
         for rollout, spent in (each for page in pages for each in page.items()):
             if group_of(rollout) in self._counted:
@@ -155,12 +158,6 @@ class RunLedger:
         last = {key.rpartition("/")[0]: key for key in keys}
         read = await asyncio.gather(*(self._journal.read_current(key, SpendingPage) for key in last.values()))
         return [page for page in read if page is not None]
-
-    async def _look_at(self, groups: set[str]) -> None:
-        """Count open groups from the journal: pages may lack what a killed process had just sampled."""
-        for group in groups - self._counted:
-            for rollout in await rollouts_of(self._journal, group):
-                self._open[rollout] = await rollout_spending(self._journal, rollout)
 
     async def _count(self, groups: Sequence[str]) -> None:
         left = [group for group in groups if group not in self._counted]

@@ -104,9 +104,12 @@ class Operations:
         if await is_running(self._client, target.workflow):
             return False
         await ask_for_new_code(self._journal, target.run)
+        work = request if target.rollout is None else request.sibling(target.rollout)
+        priority = None
+        if await read_adapter_config(self._journal, target.run) is None:
+            priority = (await read_campaign_request(self._journal, target.run)).priority
         try:
-            work = request if target.rollout is None else request.sibling(target.rollout)
-            await start_work(self._client, work, await self._priority(target.run))
+            await start_work(self._client, work, priority)
         except WorkflowAlreadyStartedError:
             raise InvalidInput(f"{target} is scored: there is nothing left to do") from None
         return True
@@ -180,12 +183,6 @@ class Operations:
     async def _running_groups(self, run: str) -> list[str]:
         running = f"{RUN} = '{run}' AND WorkflowType = 'RolloutGroup' AND ExecutionStatus = 'Running'"
         return await workflow_ids(self._client, running)
-
-    async def _priority(self, run: str) -> int | None:
-        """The run's order in the queues; None for an adapter's, which has none."""
-        if await read_adapter_config(self._journal, run) is not None:
-            return None
-        return (await read_campaign_request(self._journal, run)).priority
 
     async def _request(self, target: Target) -> GroupRequest:
         """The request for the target's group. Raises InvalidInput where the run has no such group."""

@@ -22,17 +22,14 @@ async def claim_repair(journal: Journal, manifest: RunManifest, request: RepairR
     if (claimed := await journal.read(key, RepairEntry)) is None:
         if request.number >= request.bounds.per_group:
             return None
-        rollouts = await _groups(journal, request.run) * manifest.group_size
+        # An adapter's run has no number of groups: it is as large as the items that it has taken so far.
+        campaign = await journal.latest(campaign_request_prefix(request.run), CampaignRequest)
+        groups = campaign.groups if campaign else len(await journal.keys(adapter_items_prefix(request.run)))
+        rollouts = groups * manifest.group_size
         if len(await journal.keys(repairs_prefix(request.run))) >= request.bounds.in_run(rollouts):
             return None
         claimed = await journal.write(key, await _repair(journal, manifest, request))
     return claimed.continued_as
-
-
-async def _groups(journal: Journal, run: str) -> int:
-    """The groups that the run is to have, or that an adapter has taken items for so far."""
-    request = await journal.latest(campaign_request_prefix(run), CampaignRequest)
-    return request.groups if request is not None else len(await journal.keys(adapter_items_prefix(run)))
 
 
 async def group_repairs(journal: Journal, group: str) -> tuple[RepairEntry, ...]:

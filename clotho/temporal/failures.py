@@ -41,20 +41,15 @@ def to_application_error(error: Exception, attempt: int) -> ApplicationError:
         attempt = error.times or attempt
     kind = kind_of(error)
     details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()
+    asked = error.retry_after if isinstance(error, Unavailable) else None
+    backoff = min(timedelta(seconds=2 ** min(attempt - 1, 10)), LONGEST_DELAY)
     return ApplicationError(
         truncate_middle(str(error) or repr(error)),
         *details,
         type=kind,
         non_retryable=not policy_for(kind).retries(attempt),
-        next_retry_delay=_retry_delay(error, attempt),
+        next_retry_delay=backoff if asked is None else asked,
     )
-
-
-def _retry_delay(error: Exception, attempt: int) -> timedelta:
-    """The delay that the other side asked for, else exponential backoff."""
-    if isinstance(error, Unavailable) and error.retry_after is not None:
-        return error.retry_after
-    return min(timedelta(seconds=2 ** min(attempt - 1, 10)), LONGEST_DELAY)
 
 
 def kind_of_cause(cause: BaseException) -> str:

@@ -38,7 +38,8 @@ class ChatTemplate:
         self._inlines = False
         # Most templates write a call's arguments as JSON themselves; some take the text of the OpenAI API.
         self._parsed = self._accepts_calls(parsed=True) or not self._accepts_calls(parsed=False)
-        self._inlines = keep_reasoning and not self._shows_reasoning()
+        thought = [ASKED, _turn(SAID[0], THOUGHT)]
+        self._inlines = keep_reasoning and THOUGHT not in self._attempt(thought)
 
     def __call__(self, messages: Messages, tools: Tools, *, add_generation_prompt: bool) -> str:
         """The conversation as text; raises InvalidInput where the template refuses it."""
@@ -89,9 +90,6 @@ class ChatTemplate:
     def _accepts_calls(self, *, parsed: bool) -> bool:
         self._parsed = parsed
         return SAID[0] in self._attempt([ASKED, _turn(SAID[0], results=[RESULT]), RESULT])
-
-    def _shows_reasoning(self) -> bool:
-        return THOUGHT in self._attempt([ASKED, _turn(SAID[0], THOUGHT)])
 
     def _attempt(self, messages: Messages) -> str:
         try:

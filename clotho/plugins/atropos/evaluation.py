@@ -65,7 +65,9 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
         start_time=started,
         end_time=time.time(),
         generation_parameters=manifest.sampling.model_dump(mode="json"),
-        samples=[_sample(entry) for entry in entries],
+        samples=[
+            {"item": entry.item, "scores": [sibling.score for sibling in entry.siblings]} for entry in entries
+        ],
     )
     return metrics
 
@@ -142,7 +144,3 @@ async def _draw(
     for item in items[len(claims) :]:
         drawn.append(await ledger.claim(item, 0))
     return drawn
-
-
-def _sample(entry: GroupEntry) -> dict[str, Any]:
-    return {"item": entry.item, "scores": [sibling.score for sibling in entry.siblings]}

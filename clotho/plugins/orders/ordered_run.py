@@ -69,7 +69,9 @@ class OrderedRun:
         if claim.item != item:
             raise InvalidInput(f"{self._run} has another item under the name {name}")
         if await self._ledger.delivery(claim.group) is None and await self._groups.scored(claim) is None:
-            await self._start(claim)
+            request = self._groups.order.group(self._groups.manifest, claim.group, claim.number)
+            with suppress(WorkflowAlreadyStartedError):
+                await start_work(self._groups.client, request)
         return await self.answer(name, Fetch())
 
     async def answer(self, name: str, how: Fetch) -> GroupAnswer:
@@ -133,12 +135,6 @@ class OrderedRun:
         if (claim := self._names.get(name)) is None:
             raise NotOrdered(f"{self._run} has no group of the name {name[:80]!r}")
         return claim
-
-    async def _start(self, claim: Claim) -> None:
-        """Start the group's workflow, unless it runs: from then on it goes on by itself."""
-        request = self._groups.order.group(self._groups.manifest, claim.group, claim.number)
-        with suppress(WorkflowAlreadyStartedError):
-            await start_work(self._groups.client, request)
 
     async def _scored(self, claim: Claim, seconds: float) -> GroupEntry | None:
         """The group's entry, if it is there within `seconds`. Raises GroupRejected once it is given up."""

@@ -119,7 +119,9 @@ class _Rollouts:
         size = trainer.num_generations if training else trainer.num_generations_eval
         run = self._run if training else f"{self._run}-eval"
         step = int(trainer.state.global_step)
-        self._open(run, size)
+        if run not in self._opened:
+            self._client.open_run(run, self._order.model_copy(update={"group_size": size}))
+            self._opened.add(run)
         self._publish_weights(trainer, step)
         rank = int(trainer.accelerator.process_index)
         names = group_names(step, self._call(run, step), rank, _groups(prompts, size))
@@ -138,11 +140,6 @@ class _Rollouts:
             field: [getattr(row, field) for row in rows]
             for field in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "reward")
         }
-
-    def _open(self, run: str, size: int) -> None:
-        if run not in self._opened:
-            self._client.open_run(run, self._order.model_copy(update={"group_size": size}))
-            self._opened.add(run)
 
     def _publish_weights(self, trainer: Trainer, step: int) -> None:
         if self._publish is None or self._published == step:
@@ -164,7 +161,7 @@ def group_names(step: int, call: int, rank: int, items: Sequence[Item]) -> dict[
     seen: Counter[str] = Counter()
     names = {}
     for item in items:
-        digest = _digest(item)
+        digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:12]
         names[f"s{step}-c{call}-p{rank}-{digest}-{seen[digest]}"] = item
         seen[digest] += 1
     return names
@@ -211,8 +208,3 @@ def _groups(prompts: Sequence[Any], size: int) -> list[Item]:
             "multiple of num_generations"
         )
     return [item_of(prompt) for prompt in items]
-
-
-def _digest(item: Item) -> str:
-    canonical = json.dumps(item, sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:12]

@@ -30,7 +30,8 @@ async def rollout_entries(store: Store, rollout: str, *, sealed_only: bool = Fal
         return await asyncio.to_thread(_unsealed, rollout, sealed)
     if sealed_only:
         return {}
-    keys = [key for key in await store.keys(f"{rollout}/") if not _passes(rollout, key)]
+    left_out = (f"{rollout}/checkpoint/", f"{rollout}/stream/")
+    keys = [key for key in await store.keys(f"{rollout}/") if not key.startswith(left_out)]
     bodies = await store.read_many(keys)
     return {
         key: body.decode(errors="replace") for key, body in zip(keys, bodies, strict=True) if body is not None
@@ -43,7 +44,3 @@ def _unsealed(rollout: str, sealed: bytes) -> dict[str, str]:
     except (ValueError, zstandard.ZstdError) as error:
         raise JournalCorrupt(f"sealed rollout {rollout} is damaged: {error}") from error
     return entries
-
-
-def _passes(rollout: str, key: str) -> bool:
-    return key.startswith((f"{rollout}/checkpoint/", f"{rollout}/stream/"))

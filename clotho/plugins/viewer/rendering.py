@@ -115,12 +115,12 @@ def as_json(value: Any) -> str:
 
 def pretty(text: str) -> str:
     """JSON on several lines, whose texts have their line breaks; what is no JSON object, unchanged."""
-    return _lines(text, _all)
+    return _lines(text, lambda _: True)
 
 
 def result(text: str) -> str:
     """A tool's result like `pretty`, without its empty fields."""
-    return _lines(text, _not_empty)
+    return _lines(text, lambda value: value not in (None, ""))
 
 
 def words(name: str) -> str:
@@ -135,14 +135,6 @@ def _lines(text: str, kept: Callable[[JsonValue], bool]) -> str:
         return "\n".join(_field(name, inner) for name, inner in value.items() if kept(inner))
     except (ValueError, RecursionError):
         return text
-
-
-def _all(_: JsonValue) -> bool:
-    return True
-
-
-def _not_empty(value: JsonValue) -> bool:
-    return value not in (None, "")
 
 
 def _field(name: str, value: JsonValue) -> str:

@@ -123,9 +123,15 @@ class RunIndex:
             self._open += [position for position in missing if position < self._next]
         self.known = True
         self._looked = time.monotonic()
-        self._note_rate()
+        self._seen.append((self._looked, len(self.rows)))
+        while self._seen[0][0] < self._looked - RATE_SECONDS:
+            self._seen.popleft()
         if self._unwritten >= KEPT_AFTER or (self._unwritten and len(self.rows) == self.total):
-            await self._write()
+            with suppress(
+                OSError
+            ):  # a full disk costs the next viewer a look through the store, nothing more
+                await asyncio.to_thread(self._file.write, dict(self.rows))
+            self._unwritten = 0
 
     async def _load(self, journal: Journal) -> None:
         rows = await asyncio.to_thread(self._file.read)
@@ -135,11 +141,6 @@ class RunIndex:
         self._next = max(rows, default=-1) + 1
         self._open = [position for position in range(self._next) if position not in rows]
         self.version += 1
-
-    async def _write(self) -> None:
-        with suppress(OSError):  # a full disk costs the next viewer a look through the store, nothing more
-            await asyncio.to_thread(self._file.write, dict(self.rows))
-        self._unwritten = 0
 
     async def _count(self, journal: Journal) -> None:
         if enumerated := await count_items(journal, self.run):
@@ -176,11 +177,6 @@ class RunIndex:
 
     def _name(self, position: int) -> str:
         return self._names[position] if self._names else group_id(self.run, position)
-
-    def _note_rate(self) -> None:
-        self._seen.append((time.monotonic(), len(self.rows)))
-        while self._seen[0][0] < self._seen[-1][0] - RATE_SECONDS:
-            self._seen.popleft()
 
 
 class RunIndexes:

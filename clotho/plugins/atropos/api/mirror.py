@@ -99,14 +99,16 @@ class Mirror:
         for held in self._live():
             row = self._rows.get(id(held.group))
             if row is None:
-                row = Row(self._take_row(), self._take_position(), held.place, held.group)
+                row = Row(self._next_row, self._take_position(), held.place, held.group)
+                self._next_row += 1
                 added.append(row)
             elif row.place != held.place:
                 row = replace(row, position=self._take_position(), place=held.place)
                 moved.append(row)
             rows.setdefault(id(held.group), row)
         removed = [row.row for key, row in self._rows.items() if key not in rows]
-        registration, latest = upstream.registration(), self._latest_row(rows)
+        newest = upstream.latest()
+        registration, latest = upstream.registration(), None if newest is None else rows[id(newest)].row
         same = (registration, latest) == (self._registration, self._latest)
         self._rows, self._registration, self._latest = rows, registration, latest
         if same and not (added or moved or removed or accepted or forget_accepted):
@@ -129,14 +131,6 @@ class Mirror:
         if latest is not None and all(held.group is not latest for held in live):
             live.append(Held(latest, Place("latest")))
         return live
-
-    def _latest_row(self, rows: dict[int, Row]) -> int | None:
-        latest = upstream.latest()
-        return None if latest is None else rows[id(latest)].row
-
-    def _take_row(self) -> int:
-        self._next_row += 1
-        return self._next_row - 1
 
     def _take_position(self) -> int:
         self._next_position += 1

@@ -75,7 +75,7 @@ class QueueFile:
         known = self._connection.execute("SELECT content, latest FROM registration").fetchone()
         return Contents(
             [
-                Row(row, at, Place(kind, number), _unpacked(content))
+                Row(row, at, Place(kind, number), from_json(zstandard.decompress(content)))
                 for row, at, kind, number, content in rows
             ],
             Registration.model_validate_json(known[0]) if known else Registration(),
@@ -101,7 +101,13 @@ class QueueFile:
             writing.executemany(
                 "INSERT INTO held VALUES (?, ?, ?, ?, ?)",
                 [
-                    (each.row, each.position, each.place.kind, each.place.number, _packed(each.group))
+                    (
+                        each.row,
+                        each.position,
+                        each.place.kind,
+                        each.place.number,
+                        zstandard.compress(to_json(each.group), COMPRESSION),
+                    )
                     for each in changes.added
                 ],
             )
@@ -109,15 +115,6 @@ class QueueFile:
                 "INSERT OR REPLACE INTO registration VALUES (1, ?, ?)",
                 (changes.registration.model_dump_json(), changes.latest),
             )
-
-
-def _packed(group: Group) -> bytes:
-    return zstandard.compress(to_json(group), COMPRESSION)
-
-
-def _unpacked(content: bytes) -> Group:
-    group: Group = from_json(zstandard.decompress(content))
-    return group
 
 
 def _opened(path: Path) -> sqlite3.Connection:

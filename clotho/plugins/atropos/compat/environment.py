@@ -160,7 +160,11 @@ class CompatEnv(ClothoEnv):
 
     @asynccontextmanager
     async def opened(self) -> Any:
-        self._say_where_commands_run()
+        asked, used = self.config.terminal_backend, self.config.sandbox_backend.name
+        if asked != used:
+            log.warning(
+                "terminal_backend %s isn't configured here: commands run in %s sandboxes", asked, used
+            )
         async with super().opened(), self._teacher() as teacher:
             run, home = self.adapter_run, asyncio.get_running_loop()
             self.manual_rollouts = ManualRollouts(run.manifest, run.endpoint, run.groups)
@@ -208,13 +212,6 @@ class CompatEnv(ClothoEnv):
             sizes.model_call_timeout_seconds,
             first_token_seconds=sizes.model_first_token_timeout_seconds,
         )
-
-    def _say_where_commands_run(self) -> None:
-        asked, used = self.config.terminal_backend, self.config.sandbox_backend.name
-        if asked != used:
-            log.warning(
-                "terminal_backend %s isn't configured here: commands run in %s sandboxes", asked, used
-            )
 
     def _say_what_is_not_offered(self) -> None:
         manifest = self.adapter_run.manifest

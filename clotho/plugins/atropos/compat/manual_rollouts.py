@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest, ToolSelection
 from clotho.runs.adapter_runs import open_adapter_run
 from clotho.runs.group_workflows import Groups
-from clotho.runs.ledger import Claim, Ledger
+from clotho.runs.ledger import Ledger
 from clotho.tools.registry import Registry
 
 MANUAL = "~manual"
@@ -116,14 +116,19 @@ class ManualRollouts:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
     async def _run(self, task_id: str, messages: list[JsonValue], settings: LoopSettings) -> AgentResult:
-        manifest = self._manifest_for(settings)
+        # Each settings have a run of their own, apart from training.
+        manifest = settings.applied_to(self._manifest)
+        digest = hashlib.sha256(manifest.model_dump_json().encode()).hexdigest()[:8]
+        manifest = manifest.model_copy(update={"run": f"{self._manifest.run[:48]}-manual-{digest}"})
         await open_adapter_run(self._groups.journal, manifest, self._endpoint, self._groups.order)
         ledger = self._ledgers.setdefault(manifest.run, Ledger(self._groups.journal, manifest.run))
         claim = await ledger.claim({"id": task_id, MANUAL: messages}, 0)
         groups = replace(self._groups, manifest=manifest)
-        task = open_tasks[task_id] = OpenTask(
-            claim.group, self._home.create_future(), self._canceller(groups, claim)
-        )
+
+        def cancel() -> None:
+            asyncio.run_coroutine_threadsafe(groups.cancel(claim), self._home)
+
+        task = open_tasks[task_id] = OpenTask(claim.group, self._home.create_future(), cancel)
         whole = asyncio.create_task(groups.until_scored(claim, partial(self._wait_for, task_id)))
         self._running.add(whole)
         whole.add_done_callback(lambda _: self._end(task_id, whole))
@@ -156,21 +161,9 @@ class ManualRollouts:
         task.done.wait(LONGEST_LOOK)
         return 0.0
 
-    def _manifest_for(self, settings: LoopSettings) -> RunManifest:
-        """The manifest of the run for these settings, apart from training."""
-        named = settings.applied_to(self._manifest)
-        digest = hashlib.sha256(named.model_dump_json().encode()).hexdigest()[:8]
-        return named.model_copy(update={"run": f"{self._manifest.run[:48]}-manual-{digest}"})
-
     def _wait_for(self, task_id: str, why: str) -> None:
         self._stall_reasons[task_id] = why
         log.warning("task %s waits: %s", task_id, why)
-
-    def _canceller(self, groups: Groups, claim: Claim) -> Callable[[], None]:
-        def cancel() -> None:
-            asyncio.run_coroutine_threadsafe(groups.cancel(claim), self._home)
-
-        return cancel
 
     def _end(self, task_id: str, whole: asyncio.Task[Any]) -> None:
         self._running.discard(whole)
