@@ -38,10 +38,7 @@ def open_renderer(
     known ones), tokenizers that can't be loaded or don't fit the renderer, and models without a chat template;
     ModelUnavailable while the hub can't be reached.
     """
-    known = (TEMPLATE, *packaged.names())
-    if renderer and renderer not in known:
-        raise InvalidInput(f"renderer {renderer!r} is unknown; use one of {', '.join(known)}")
-    chosen = renderer or MODEL_RENDERER_MAP.get(tokenizer, TEMPLATE)
+    chosen = _checked(renderer) if renderer else MODEL_RENDERER_MAP.get(tokenizer, TEMPLATE)
     if tool_call_parser == OWN and chosen == TEMPLATE:
         raise InvalidInput(
             f"tool-call parser {OWN!r} is that of a hand-coded renderer: name one with --renderer"
@@ -70,6 +67,13 @@ def open_renderer(
         f"{f'tool calls read by {family}' if calls else 'no tool calls'}, reasoning {reasoning}",
         without_parser=_without_parser(tokenizer, loaded.architectures),
     )
+
+
+def _checked(renderer: str) -> str:
+    known = (TEMPLATE, *packaged.names())
+    if renderer not in known:
+        raise InvalidInput(f"renderer {renderer!r} is unknown; use one of {', '.join(known)}")
+    return renderer
 
 
 def _without_parser(tokenizer: str, architectures: tuple[str, ...]) -> str:
