@@ -28,7 +28,7 @@ from clotho.runs.operations import Operations
 from clotho.runs.request import RunRequest
 from clotho.runs.targets import Target
 from clotho.temporal.connection import connect
-from clotho.temporal.links import workflow_link
+from clotho.temporal.search_attributes import workflow_link
 from clotho.temporal.states import is_running
 
 

@@ -34,8 +34,7 @@ from clotho.runs.manifest import list_runs, read_capabilities, read_endpoint, re
 from clotho.runs.pauses import paused_because
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
-from clotho.temporal.links import run_link, workflow_link
-from clotho.temporal.search_attributes import work_of
+from clotho.temporal.search_attributes import run_link, work_of, workflow_link
 
 ANSWER_SECONDS = 10.0
 """Seconds for what Temporal is asked about a run, and for connecting to it."""

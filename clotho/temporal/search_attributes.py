@@ -1,4 +1,6 @@
-"""The search attributes by which runs, groups and rollouts are found in the Temporal UI."""
+"""Search attributes by which runs, groups and rollouts are found in the Temporal UI, and links to them there."""
+
+from urllib.parse import quote
 
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
@@ -32,3 +34,13 @@ def identify(run: str, environment: str) -> TypedSearchAttributes:
             SearchAttributePair(SearchAttributeKey.for_keyword(ENVIRONMENT), environment),
         ]
     )
+
+
+def run_link(ui: str, namespace: str, run: str) -> str:
+    """Link to the list of a run's workflows."""
+    query = f'{RUN}="{run}"'
+    return f"{ui}/namespaces/{namespace}/workflows?query={quote(query, safe='')}"
+
+
+def workflow_link(ui: str, namespace: str, workflow: str) -> str:
+    return f"{ui}/namespaces/{namespace}/workflows/{quote(workflow, safe='')}"

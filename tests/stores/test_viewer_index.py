@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from clotho.journal import Journal
-from clotho.plugins.viewer.raw import raw_entry
 from clotho.plugins.viewer.run_index import RunIndex
+from clotho.plugins.viewer.search import raw_entry
 from tests.stores.conftest import Place
 from tests.viewer.stored import write_group, write_run
 

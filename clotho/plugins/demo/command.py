@@ -31,7 +31,7 @@ from clotho.runs.export import Format, export_run
 from clotho.runs.manifest import taken_names
 from clotho.runs.request import RunRequest, run_manifest
 from clotho.temporal.connection import connect
-from clotho.temporal.links import workflow_link
+from clotho.temporal.search_attributes import workflow_link
 
 ENVIRONMENT = "file_tasks"
 

@@ -36,12 +36,11 @@ from clotho.plugins.viewer.guard import Guard
 from clotho.plugins.viewer.listing import Wanted, page_of
 from clotho.plugins.viewer.operating import Operating
 from clotho.plugins.viewer.overview import OPEN_SHOWN, Overview
-from clotho.plugins.viewer.raw import raw_entry
 from clotho.plugins.viewer.rendering import FOLDER, Pages
 from clotho.plugins.viewer.rollout import attempt_failures, open_rollouts, read_rollout
 from clotho.plugins.viewer.rows import group_row
 from clotho.plugins.viewer.run_index import RunIndexes
-from clotho.plugins.viewer.search import search
+from clotho.plugins.viewer.search import raw_entry, search
 from clotho.plugins.viewer.timeline import timeline
 from clotho.plugins.viewer.tokens import TOKENS, TokenTexts, least_likely, tokens_of
 from clotho.plugins.viewer.workflows import Workflows

@@ -9,7 +9,7 @@ from temporalio.service import RPCError
 from clotho.config import TemporalSettings
 from clotho.errors import InvalidInput
 from clotho.temporal.connection import connect
-from clotho.temporal.links import run_link, workflow_link
+from clotho.temporal.search_attributes import run_link, workflow_link
 from clotho.temporal.states import describe
 
 ANSWER_SECONDS = 2.0
