@@ -67,7 +67,9 @@ class Delegations:
         asked = accepted_arguments(DelegateTask(), turn.tool_calls[request.index].function.arguments)
         if isinstance(asked, ToolOutcome):
             return DelegationEntry(child=None, refused=asked.content)
-        if await self._begun_before(request) >= settings.children:
+        earlier = await self._journal.keys(delegations_prefix(request.rollout))
+        begun = await self._journal.read_many(earlier, DelegationEntry)
+        if sum(entry is not None and entry.child is not None for entry in begun) >= settings.children:
             return _refused(f"A rollout may delegate {settings.children} tasks, and this one has")
         child = child_id(request.rollout, request.call)
         given = _given(settings, tools.tools, asked, depth_of(child))
@@ -87,12 +89,6 @@ class Delegations:
             asks = await with_recorded_plan(self._journal, asks, recorded)
         await self._journal.write(prompt_key(child), asks)
         return DelegationEntry(child=child, turns=settings.turns, shared=shared)
-
-    async def _begun_before(self, request: CallRequest) -> int:
-        """Children that earlier calls of the rollout have begun."""
-        keys = await self._journal.keys(delegations_prefix(request.rollout))
-        entries = await self._journal.read_many(keys, DelegationEntry)
-        return sum(entry is not None and entry.child is not None for entry in entries)
 
 
 def _refused(why: str) -> DelegationEntry:

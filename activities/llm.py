@@ -160,7 +160,9 @@ class Model:
     async def choose_process(self, request: ModelProcessRequest) -> str:
         """The queue for a rollout's turns: its current one while that process is alive, else this process's."""
         async with activity_guard(request.rollout):
-            return await self._queue_for(request)
+            if request.queue is not None and await is_present(self._journal, request.queue):
+                return request.queue
+            return self._queue
 
     @activity.defn
     async def check_model(self, run: str) -> None:
@@ -186,10 +188,6 @@ class Model:
             return False
         tools = await read_tools(self._journal, rollout)
         return any(tool.sandboxed for tool in tools.tools)
-
-    async def _queue_for(self, request: ModelProcessRequest) -> str:
-        kept = request.queue is not None and await is_present(self._journal, request.queue)
-        return request.queue if kept and request.queue else self._queue
 
     async def _inputs(self, request: TurnRequest) -> TurnInputs:
         paused, manifest, tools, transcript, endpoint = await asyncio.gather(

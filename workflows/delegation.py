@@ -54,13 +54,14 @@ class Delegation:
         raise_if_cancelled()
 
     def _child(self, child: str, begun: DelegationEntry, state: RolloutState) -> RolloutRequest:
+        own = SharedSandbox(owner=self._request.rollout, turns=state.turn)
         update = {
             "rollout": child,
             "parent": self._request.rollout,
             "paused": self._paused(),
             "limits": state.limits_of_child(self._request.limits, begun.turns),
             "state": self._state(state) if begun.shared else None,
-            "shared": self._shared(state) if begun.shared else None,
+            "shared": (self._request.shared or own) if begun.shared else None,
         }
         return self._request.model_copy(update=update)
 
@@ -73,9 +74,6 @@ class Delegation:
             checkpoint=state.checkpoint,
             tool_state=shell,
         )
-
-    def _shared(self, state: RolloutState) -> SharedSandbox:
-        return self._request.shared or SharedSandbox(owner=self._request.rollout, turns=state.turn)
 
     async def _pass_pauses_on(self, child: Child) -> None:
         while True:

@@ -32,9 +32,9 @@ class ModelProcess:
         """Sample a turn; None while the run is paused."""
         while True:
             if self._queue_timed_out:
-                what = "choose model process"
+                choice = ModelProcessRequest(rollout=self._rollout, queue=self.queue)
                 self.queue = await run_activity(
-                    Model.choose_process, self._request(), self._activity_queue, what
+                    Model.choose_process, choice, self._activity_queue, "choose model process"
                 )
                 self._queue_timed_out = False
             own = self._activity_queue.with_queue(self.queue or self._activity_queue.queue)
@@ -46,6 +46,3 @@ class ModelProcess:
                 self._queue_timed_out = timed_out_in_queue(error)
                 if not self._queue_timed_out:
                     raise
-
-    def _request(self) -> ModelProcessRequest:
-        return ModelProcessRequest(rollout=self._rollout, queue=self.queue)

@@ -48,7 +48,7 @@ class DryRun:
         """Print what would run, and what it is likely to take. Raises RunFailed if no rollout ends."""
         order, manifest = self.order, self.order.manifest
         summaries = await self._scored()
-        items = (order.items or await self._items())[: order.groups]
+        items = (order.items or await first_items(manifest, order.groups))[: order.groups]
         whole = len(items) * manifest.group_size
         left = max(0, whole - len(summaries))
         one_line(
@@ -87,9 +87,6 @@ class DryRun:
         require_unchanged(manifest if manifest.model else manifest.named(stored.model), stored)
         groups = await scored_groups(journal, manifest.run)
         return [summary for _, entry in groups for summary in entry.siblings]
-
-    async def _items(self) -> tuple[Item, ...]:
-        return await first_items(self.order.manifest, self.order.groups)
 
     async def _price(self) -> Price | None:
         """The price of the run's model, if it is known."""

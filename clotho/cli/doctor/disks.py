@@ -27,7 +27,9 @@ def disk_findings(folders: Mapping[str, Path]) -> list[Finding]:
     disks: dict[int, list[str]] = {}
     places: dict[int, Path] = {}
     for what, folder in folders.items():
-        there = _nearest(folder)
+        # The disk of a folder that isn't there yet is that of the nearest one above it.
+        above = (folder.absolute(), *folder.absolute().parents)
+        there = next(path for path in above if path.exists())
         device = there.stat().st_dev
         disks.setdefault(device, []).append(what)
         places.setdefault(device, there)
@@ -51,8 +53,3 @@ def _finding(folder: Path, uses: str) -> Finding:
     if free < LOW_BYTES or (counted and status.f_favail < LOW_FILES):
         return Finding(f"{fact}, room for {status.f_favail} more files", "free some space before it is full")
     return Finding(fact)
-
-
-def _nearest(folder: Path) -> Path:
-    """`folder`, or the nearest above it that there is."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
