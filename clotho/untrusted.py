@@ -60,11 +60,7 @@ class Excessive(Unreadable):
     """A text is beyond the bounds on what is read of it."""
 
 
-def load_json(
-    text: str | bytes,
-    most_values: int = MAX_VALUES,
-    pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
-) -> Any:
+def load_json(text: str | bytes, most_values: int = MAX_VALUES) -> Any:
     """The value of a JSON text; NaN and infinities aren't JSON. Raises Unreadable."""
     try:
         if isinstance(text, bytes):
@@ -73,7 +69,7 @@ def load_json(
         if structure.count(",") + structure.count("[") + structure.count("{") > most_values:
             raise Excessive(f"it has more than {most_values:,} values")
         _require_shallow(structure)
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=pairs_hook)
+        return json.loads(text, parse_constant=_refuse_constant)
     except Unreadable:
         raise
     except (ValueError, RecursionError) as error:

@@ -63,8 +63,8 @@ class TokenTexts:
         return Tokenizer.from_file(str(file))
 
 
-def tokens_of(branch: Branch, first: int, texts: Sequence[str] | None, most: int = TOKENS) -> list[Token]:
-    """`most` tokens of a branch from position `first`, whose `texts` are these."""
+def tokens_of(branch: Branch, first: int, texts: Sequence[str] | None) -> list[Token]:
+    """Up to TOKENS tokens of a branch from position `first`, whose `texts` are these."""
     turns = {at: span.turn for span in branch.spans for at in range(span.start, span.end)}
     return [
         Token(
@@ -75,7 +75,7 @@ def tokens_of(branch: Branch, first: int, texts: Sequence[str] | None, most: int
             branch.logprobs[position],
             turns.get(position),
         )
-        for position in range(first, min(first + most, len(branch.ids)))
+        for position in range(first, min(first + TOKENS, len(branch.ids)))
     ]
 
 
