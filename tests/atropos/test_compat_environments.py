@@ -134,7 +134,7 @@ async def test_where_turns_are_chat_a_distillation_is_told_that_there_are_no_tok
 
 
 async def test_a_hook_is_called_for_each_wave(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clotho.plugins.atropos.compat.branch_group_hook import branch_groups_through, this_branch_group
+    from clotho.plugins.atropos.compat.hooks import branch_groups_through, this_branch_group
 
     calls = 0
 

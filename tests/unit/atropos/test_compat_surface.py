@@ -13,7 +13,7 @@ from atropos_adapter import (
     ToolContext,
 )
 from clotho.errors import InvalidInput
-from clotho.plugins.atropos.compat.row_hook import current_row, rows_through
+from clotho.plugins.atropos.compat.hooks import current_row, rows_through
 from clotho.plugins.containers.config import DockerConfig
 
 DEFAULTS = {

@@ -27,10 +27,14 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.model_http import ModelHTTP
 from clotho.models.sampling import Sampling
 from clotho.models.scoring import TokenScorer
-from clotho.plugins.atropos.compat.branch_group_hook import branch_groups_through, this_branch_group
 from clotho.plugins.atropos.compat.config import HermesAgentEnvConfig, own_fields
+from clotho.plugins.atropos.compat.hooks import (
+    branch_groups_through,
+    current_row,
+    rows_through,
+    this_branch_group,
+)
 from clotho.plugins.atropos.compat.manual_rollouts import MANUAL, ManualRollouts
-from clotho.plugins.atropos.compat.row_hook import current_row, rows_through
 from clotho.plugins.atropos.compat.server_handle import ServerHandle, Teacher
 from clotho.plugins.atropos.env import ClothoEnv, Trajectories
 from clotho.plugins.atropos.run_setup import rendering_of, with_reasoning
