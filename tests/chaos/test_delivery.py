@@ -46,7 +46,10 @@ def test_what_differs_from_the_undisturbed_run_is_counted() -> None:
 
 def test_how_a_rollout_was_disturbed_is_no_change_of_its_tokens() -> None:
     sent = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0], "inference_logprobs": [[1.0, -0.5]]}
-    labels = ({"disturbances": [[]]}, {"disturbances": [["sandbox-lost"]]})
+    labels: tuple[dict[str, list[list[str]]], ...] = (
+        {"disturbances": [[]]},
+        {"disturbances": [["sandbox-lost"]]},
+    )
     first, second = (TrainingGroup.model_validate({**sent, "generation_params": each}) for each in labels)
     assert digest(first) == digest(second)
     assert digest(first) != digest(first.model_copy(update={"scores": [0.5]}))
