@@ -100,7 +100,8 @@ async def test_a_verifier_that_is_not_reached_costs_no_agent_its_lease(
 ) -> None:
     await backend.create(lease, SPEC)
     folder = RelayFolder.of_lease(tmp_path, lease)
-    record = folder.record_of(lease)
+    record = folder.read_record()
+    assert record is not None
     verifier = drawn(f"{folder.machine}-v0")
     folder.write_record(record.model_copy(update={"verifiers": {0: verifier}}))
     machine.unreached = "-v0"

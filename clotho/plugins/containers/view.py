@@ -10,9 +10,9 @@ from clotho.plugins.containers.holdings import LABEL, LEASE_LABEL
 from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised import placed_files
-from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.folders import identity_of
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervised.verifying import expanded, verifying_variables
 from clotho.sandbox.verification import VerifierSetup
@@ -159,7 +159,7 @@ def device_requests(gpus: int | Literal["all"]) -> list[dict[str, Any]]:
     return [{"count": -1 if gpus == "all" else gpus, "capabilities": [["gpu"]]}]
 
 
-def instance_of(view: ContainerView, control: ControlDirectory, incarnation: str) -> SupervisedSandbox:
+def instance_of(view: ContainerView, control: Control, incarnation: str) -> SupervisedSandbox:
     return SupervisedSandbox(control, incarnation, view.layout(), bounds_of(view))
 
 
