@@ -172,11 +172,9 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         image = self._host.left_by(ContainerView(folder, record), epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
         view = ContainerView(folder, record, private, setup)
-        control, agent = (
-            record.control_at(path) for path in (folder.verifier_control(epoch), folder.control())
-        )
+        control = record.control_at(folder.verifier_control(epoch))
         control.create()
-        stage_start(setup, view.directory(), record.workdir, control, agent)
+        stage_start(setup, view.directory(), record.workdir, control, self._agent(folder, record))
         incarnation = self._host.start(view, folder.verifier_container(epoch), image, control)
         return instance_of(view, control, incarnation)
 

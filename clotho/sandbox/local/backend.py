@@ -137,7 +137,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
             _stage_start(view, record, control, agent)
         control.set_deadline(record.spec.lease_seconds)
         incarnation = self._host.start(view, record, control)
-        return self._seen(view, record, control, incarnation)
+        return self._instance_in(view, record, control, incarnation)
 
     def _make_verifier(
         self,
@@ -152,10 +152,9 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
             layout.require_seen(content.decode("latin-1"), f"hidden file {name}")
         self._end_verifiers(folder, epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
-        control, agent = (
-            record.control_at(path) for path in (folder.verifier_control(epoch), folder.control())
-        )
-        return self._start(self._view(folder, record.spec, private, setup), record, control, agent)
+        view = self._view(folder, record.spec, private, setup)
+        control = record.control_at(folder.verifier_control(epoch))
+        return self._start(view, record, control, self._agent(folder, record))
 
     def _agents_sealed(
         self, folder: SandboxFolder, record: SandboxRecord, setup: VerifierSetup
@@ -200,9 +199,9 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         epoch: int | None = None,
     ) -> SupervisedSandbox:
         private = None if epoch is None else folder.private(epoch)
-        return self._seen(self._view(folder, record.spec, private), record, control, incarnation)
+        return self._instance_in(self._view(folder, record.spec, private), record, control, incarnation)
 
-    def _seen(
+    def _instance_in(
         self, view: View, record: SandboxRecord, control: Control, incarnation: str
     ) -> SupervisedSandbox:
         bounds = self._host.bounds(view.folder, record)
