@@ -189,7 +189,7 @@ class ModalMachines(CloudMachines[ModalConfig, modal.Sandbox]):
 
 
 def tags_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """Each label as tags `label`, `label.1`, …, which bear less: escaped, in pieces, and `-` in front of each."""
+    """Modal's tags for labels: a value is escaped, and cut into pieces `label`, `label.1`, …, each after a `-`."""
     tags = {}
     for label, value in labels.items():
         escaped = quote(value, safe="").replace("_", "%5F").replace("~", "%7E").replace("%", "_")
