@@ -21,9 +21,6 @@ from clotho.identifiers.ids import is_rollout, rollout_id
 from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
-from clotho.plugins.mcp.servers import ProbedSandbox
-from clotho.plugins.mcp.settings import wanted_servers
-from clotho.plugins.mcp.tool import McpTool
 from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.campaign import ItemsRequest, Unfinished, UnfinishedRequest
 from clotho.rollouts.group import (
@@ -38,7 +35,6 @@ from clotho.rollouts.group import (
     OfferedTool,
     PreparedGroup,
     RepairRequest,
-    ServerTool,
     ToolManifest,
 )
 from clotho.rollouts.item import Item
@@ -53,6 +49,7 @@ from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
 from clotho.temporal.states import ignore_unknown
 from clotho.tools.resolution import resolve
+from clotho.tools.source import ProbedSandbox
 from clotho.tools.tool import Tool
 
 CLOSED_WITHIN_SECONDS = 0.5
@@ -218,11 +215,11 @@ class Groups:
 
     async def _resolve_tools(self, manifest: RunManifest, request: GroupRequest) -> ToolManifest:
         selection = manifest.selection
-        registry, of_servers = await asyncio.gather(
-            self._tools.registry(manifest), self._of_servers(manifest, request)
+        registry, brought = await asyncio.gather(
+            self._tools.registry(manifest), self._brought(manifest, request)
         )
         resolution = resolve(
-            registry.with_tools(of_servers),
+            registry.with_tools(brought),
             enabled=selection.enabled,
             disabled=selection.disabled,
             distribution=selection.distribution,
@@ -236,30 +233,28 @@ class Groups:
             unavailable=dict(resolution.unavailable),
         )
 
-    async def _of_servers(self, manifest: RunManifest, request: GroupRequest) -> list[McpTool]:
-        """The tools of the run's MCP servers; those of sandboxes are asked in one with the item's files."""
-        settings, selection = manifest.tool_settings, manifest.selection
-        wanted = wanted_servers(settings.mcp_servers, selection.enabled, selection.disabled)
-        if not any(server.sandboxed for server in wanted.values()):
-            return await self._tools.of_servers(wanted, None)
+    async def _brought(self, manifest: RunManifest, request: GroupRequest) -> list[Tool]:
+        """The tools that the run's settings bring, found in a sandbox with the item's files if one needs it."""
+        settings, wanted, sources = manifest.tool_settings, manifest.selection.wants, self._tools.sources
+        if not sources.needs_sandbox(settings, wanted):
+            return await sources.tools(settings, wanted, None)
         environment = await self._environments.get(manifest)
         item = await read_item(self._journal, request.run, request.item)
         opening = await environment.opening(item)
         rollout = rollout_id(request.group, 0)
         async with self._sandboxes.probed(request.run, rollout, opening.sandbox, opening.files) as instance:
             probed = ProbedSandbox(instance, (rollout, "tools"), settings.terminal_cwd)
-            return await self._tools.of_servers(wanted, probed)
+            return await sources.tools(settings, wanted, probed)
 
 
 def _offered(tool: Tool) -> OfferedTool:
-    place = tool.offer if isinstance(tool, McpTool) else None
     return OfferedTool(
         name=tool.name,
         toolset=tool.toolset,
         sandboxed=tool.sandboxed,
         read_only=tool.read_only,
         tool_schema=tool.schema(),
-        of_server=ServerTool(server=place.server, tool=place.tool) if place else None,
+        place=tool.place,
     )
 
 

@@ -44,8 +44,8 @@ class Host:
         labels: Labels,
     ) -> None:
         known = EnvironmentTools(variable, environments, job_key(journal.store_identity, queue))
-        self.close = known.servers.close
-        """Ends the conversations with MCP servers."""
+        self.close = known.sources.close
+        """Ends what calls of tools have left open, such as conversations with servers."""
         restorer = Restorer(journal, backend, known, labels)
         sandboxes = Sandboxes(journal, backend, restorer, labels, queue, known.scope, metrics)
         self.idle = IdleSandboxes(journal, sandboxes, RolloutOwners(client))

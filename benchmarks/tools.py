@@ -22,17 +22,20 @@ from clotho.config import Settings, variable
 from clotho.identifiers.ids import call_id
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
+from clotho.plugin_settings import sections_of
 from clotho.plugins.browser.client import BrowserClient
 from clotho.plugins.browser.launch import lacking
 from clotho.plugins.browser.settings import BrowserSettings
-from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
-from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.servers import McpServers
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.mcp.tool import tools_of
+from clotho.plugins.skills.settings import SkillsSettings
 from clotho.plugins.web.settings import WebSettings
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.registry import open_backend
 from clotho.tools.dispatch import OWN_SCOPE, Dispatched, Dispatcher
 from clotho.tools.registry import Registry
+from clotho.tools.source import ProbedSandbox
 from clotho.tools.tool import CallContext, ToolSettings
 from environments.mcp_tasks import ACCOUNTS, SERVER
 from environments.web_research import CORPUS
@@ -163,10 +166,12 @@ async def _rollout(with_browser: bool) -> AsyncIterator[_Rollout]:
         skill.parent.mkdir(parents=True)
         skill.write_text(SKILL)
         settings = ToolSettings(
-            web=WebSettings(provider="offline", corpus=str(CORPUS)),
-            skills=str(root / "skills"),
-            browser=BrowserSettings(sites={SITE: ANSWERS}) if with_browser else None,
-            mcp_servers={"ledger": ledger},
+            plugins=sections_of(
+                WebSettings(provider="offline", corpus=str(CORPUS)),
+                SkillsSettings(folder=str(root / "skills")),
+                *([BrowserSettings(sites={SITE: ANSWERS})] if with_browser else []),
+                McpSettings(servers={"ledger": ledger}),
+            )
         )
         backend = open_backend(Settings(), root / "sandboxes")
         sandbox = await backend.create(LEASE, SandboxSpec(disk_mb=64))

@@ -81,6 +81,14 @@ class Plugin:
     """Section of `clotho doctor` -> target of a function `async (Examination) -> list of Finding`."""
     status: str | None = None
     """Target of a function `async (client, runs) -> lines` for what `clotho status` says that needs attention."""
+    run_settings: str | None = None
+    """Target of the RunPluginSettings that a run has for it: `plugins: {NAME: …}` of its settings."""
+    tool_source: str | None = None
+    """Target of the ToolSource (`clotho/tools/source.py`) of tools that a run's settings bring."""
+    toolset_prefix: str | None = None
+    """The first characters of the names of such tools' toolsets, by which a run may choose them."""
+    judge: str | None = None
+    """Target of a function `async (Question) -> text or None` that answers what verifiers ask a model."""
     settings: str | None = None
     """Target of the PluginSettings that a machine's processes have for it: `plugins: {NAME: …}` of clotho.yaml."""
     needs: Mapping[str, str] = field(default_factory=dict)

@@ -1,12 +1,14 @@
-"""Settings that plugins declare for the processes of a machine."""
+"""Settings that plugins declare: for the processes of a machine, and for runs."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import create_model
+from pydantic import JsonValue, ValidationError, create_model
 
-from clotho.errors import InvalidInput
-from clotho.frozen_model import FrozenModel
+from clotho.errors import HostUnavailable, InvalidInput
+from clotho.frozen_model import FrozenModel, field_errors
 from clotho.plugin import load, plugins
 
 
@@ -32,3 +34,90 @@ def settings_sections() -> type[FrozenModel]:
     sections = {name: (kind, kind()) for name, kind in kinds.items()}
     made: type[FrozenModel] = create_model("PluginSections", __base__=FrozenModel, **sections)  # type: ignore[call-overload]
     return made
+
+
+RunSections = dict[str, dict[str, JsonValue]]
+"""Settings that a run has for plugins: a plugin's name -> its fields."""
+
+
+@dataclass(frozen=True)
+class BroughtToolset:
+    """A toolset that a run's settings for a plugin bring; its tools are known when a group begins."""
+
+    name: str
+    tools: str
+    """A pattern of its tools' names, for readers."""
+    runs: str
+    """The place where its tools run, for readers."""
+    missing: str | None = None
+    """What this installation lacks for it, with the command that installs it."""
+
+
+class RunPluginSettings(FrozenModel):
+    """Base of what a run sets for a plugin: part of its manifest."""
+
+    plugin: ClassVar[str]
+    """The plugin's name, under which manifests and files hold them."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Environment variables of the workers whose values no tool result may show."""
+        return ()
+
+    @property
+    def toolsets(self) -> tuple[BroughtToolset, ...]:
+        """Toolsets of the plugin's tool source."""
+        return ()
+
+    @property
+    def on_hosts(self) -> frozenset[str]:
+        """What they run on hosts with the workers' rights, by any text that tells one from another."""
+        return frozenset()
+
+
+RunKind = TypeVar("RunKind", bound=RunPluginSettings)
+
+
+def run_settings_of(name: str, fields: Mapping[str, JsonValue]) -> RunPluginSettings:
+    """What a run sets for the plugin `name`. Raises InvalidInput that names the plugin, or the field at fault."""
+    plugin = plugins().get(name)
+    if plugin is None or plugin.run_settings is None:
+        known = ", ".join(each for each, one in plugins().items() if one.run_settings is not None)
+        missing = "is not installed here" if plugin is None else "has no settings of a run"
+        raise InvalidInput(f"plugins.{name}: the plugin {missing}; those that have some: {known}")
+    try:
+        kind: type[RunPluginSettings] = load(plugin.run_settings)
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidInput(f"plugins.{name}: {field_errors(error)}") from error
+
+
+def run_settings_here(sections: RunSections) -> list[RunPluginSettings]:
+    """What a run sets for each plugin. Raises HostUnavailable where one isn't installed on this worker's host."""
+    if missing := sorted(sections.keys() - plugins().keys()):
+        raise HostUnavailable(
+            f"the plugin {missing[0]} of this run isn't installed on this host: install its package there"
+        )
+    return [run_settings_of(name, fields) for name, fields in sections.items()]
+
+
+def with_run_settings(sections: RunSections, asked: Mapping[str, JsonValue]) -> RunSections:
+    """`sections` with the fields of `asked` in place of theirs; a plugin that is null has none any more.
+
+    Each section is whole: a default that changes later changes no run. Raises as `run_settings_of`.
+    """
+    changed = dict(sections)
+    for name, fields in asked.items():
+        if fields is None:
+            changed.pop(name, None)
+            continue
+        if not isinstance(fields, dict):
+            raise InvalidInput(f'plugins.{name}: give its fields as an object, such as {{"field": value}}')
+        whole = run_settings_of(name, {**changed.get(name, {}), **fields})
+        changed[name] = whole.model_dump(mode="json")
+    return changed
+
+
+def sections_of(*settings: RunPluginSettings) -> dict[str, Any]:
+    """Settings of plugins as an environment's configuration names them; only the fields that are set."""
+    return {each.plugin: each.model_dump(mode="json", exclude_unset=True) for each in settings}

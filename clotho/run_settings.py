@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field
 
 SIZES = TypeAdapter(dict[str, int])
 CHANCES = TypeAdapter(dict[str, float])
-TEXTS = TypeAdapter(dict[str, str])
 FIELDS = TypeAdapter(dict[str, JsonValue])
 
 
@@ -117,27 +116,10 @@ class RunSettings(BaseModel):
     result_chars: dict[str, int] | str | None = Field(
         default=None, description="max_result_chars of single tools, as JSON."
     )
-    web: dict[str, str] | str | None = Field(
+    plugins: dict[str, JsonValue] | str | None = Field(
         default=None,
-        description="Provider that web_search asks, as JSON: provider, url, key and corpus (the page on tools).",
-    )
-    browser: dict[str, JsonValue] | str | None = Field(
-        default=None,
-        description="What pages the browser may open, as JSON: allow, sites and more (the page on tools).",
-    )
-    skills: str | None = Field(
-        default=None, min_length=1, description="Folder of skills, at the same path on every worker."
-    )
-    clarify: str | None = Field(
-        default=None, min_length=1, description="What the clarify tool answers in place of a user."
-    )
-    mcp_servers: dict[str, JsonValue] | str | None = Field(
-        default=None,
-        description="MCP servers by name, as JSON: command or url, env, secrets and more (the page on tools).",
-    )
-    services: dict[str, JsonValue] | str | None = Field(
-        default=None,
-        description="The models that tools call, as JSON: vision, image, moa (the page on tools).",
+        description="Settings of plugins by the plugin's name, as JSON, such as those of mcp, web, browser, skills "
+        "and services (the page on tools).",
     )
     delegation: dict[str, JsonValue] | str | None = Field(
         default=None,
@@ -175,12 +157,7 @@ class RunSettings(BaseModel):
     def _sizes(cls, value: dict[str, int] | str | None) -> dict[str, int] | None:
         return SIZES.validate_json(value) if isinstance(value, str) else value
 
-    @field_validator("web")
-    @classmethod
-    def _web(cls, value: dict[str, str] | str | None) -> dict[str, str] | None:
-        return TEXTS.validate_json(value) if isinstance(value, str) else value
-
-    @field_validator("browser", "budget", "delegation", "mcp_servers", "rollout_budget", "services")
+    @field_validator("budget", "delegation", "plugins", "rollout_budget")
     @classmethod
     def _objects(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
         return FIELDS.validate_json(value) if isinstance(value, str) else value
@@ -201,3 +178,9 @@ class RunSettings(BaseModel):
         if not isinstance(value, str):
             return value
         return tuple(name.strip() for name in value.split(",") if name.strip())
+
+    @property
+    def sections(self) -> dict[str, JsonValue]:
+        """The settings of plugins; each field of them overrides that field alone."""
+        assert not isinstance(self.plugins, str), "JSON is read where it is given"
+        return self.plugins or {}

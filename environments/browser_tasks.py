@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, Reward, ToolContext
+from clotho.plugin_settings import sections_of
 from clotho.plugins.browser.settings import BrowserSettings
 
 HOST = "shop.test"
@@ -49,7 +50,7 @@ TASKS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
 class BrowserTasksConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("browser",)
     max_agent_turns: int = 25
-    browser: BrowserSettings | None = BrowserSettings(sites={HOST: f"python3 {FOLDER}/shop.py"})
+    plugins: dict[str, Any] = sections_of(BrowserSettings(sites={HOST: f"python3 {FOLDER}/shop.py"}))
 
 
 class BrowserTasks(Environment):

@@ -2,16 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from clotho.environment import (
     AgentResult,
     Environment,
     EnvironmentConfig,
     Item,
-    McpServer,
     Reward,
     ToolContext,
 )
+from clotho.plugin_settings import sections_of
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 
 SERVER, ACCOUNTS = "/work/ledger/server.py", "/work/ledger/accounts.json"
 
@@ -48,7 +50,9 @@ ITEMS: tuple[Item, ...] = (
 class McpTasksConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("mcp-ledger",)
     max_agent_turns: int = 12
-    mcp_servers: dict[str, McpServer] = {"ledger": McpServer(command=("python3", SERVER, ACCOUNTS))}
+    plugins: dict[str, Any] = sections_of(
+        McpSettings(servers={"ledger": McpServer(command=("python3", SERVER, ACCOUNTS))})
+    )
 
 
 class McpTasks(Environment):

@@ -6,8 +6,10 @@ The corpus tells of an island that doesn't exist, so that nothing but reading it
 import json
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, Reward, ToolContext
+from clotho.plugin_settings import sections_of
 from clotho.plugins.web.settings import WebSettings
 from environments._final_answer import ASKED, final_answer
 
@@ -36,7 +38,7 @@ QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 class WebResearchConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("web",)
     max_agent_turns: int = 12
-    web: WebSettings | None = WebSettings(provider="offline", corpus=str(CORPUS))
+    plugins: dict[str, Any] = sections_of(WebSettings(provider="offline", corpus=str(CORPUS)))
 
 
 class WebResearch(Environment):

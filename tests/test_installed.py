@@ -113,6 +113,14 @@ async def check_the_plugin(programs: Path, here: Path, environment: dict[str, st
     written = await run(programs / "clotho", *export, folder=here, environment=environment)
     assert written.status == 0, written.error
     assert sorted(line.split()[1] for line in (here / "rewards.txt").read_text().splitlines()) == ["1"] * 4
+    tools = ("tools", "--json", "--toolset", "rewards")
+    for set_, missing in ({}, "the run names no rule: set rewards.rule"), ({"rule": "Be brief."}, None):
+        given = {**environment, "CLOTHO_RUN__PLUGINS": json.dumps({"rewards": set_})} if set_ else environment
+        found = await run(programs / "clotho", *tools, folder=here, environment=given)
+        assert [tool["missing"] for tool in json.loads(found.output)["tools"]] == [missing], found.error
+    wrong = ("run", "file_tasks", "--run", "wrong", "--agent", "nop", "--set", "rewards.rules=x")
+    named = await run(programs / "clotho", *wrong, folder=here, environment=environment)
+    assert named.status == 1 and "plugins.rewards" in named.error and "rules" in named.error
     mistyped = {**environment, "CLOTHO_PLUGINS__REWARDS__SHOW": "2"}
     refused = await run(programs / "clotho", "best", "first", folder=here, environment=mistyped)
     assert refused.status == 1 and "CLOTHO_PLUGINS__REWARDS__SHOWN" in refused.error

@@ -49,19 +49,8 @@ PLUGINS_THAT_USE_OTHERS = {
     "wandb": {"atropos"},
 }
 CORE_THAT_KNOWS_PLUGINS = {
-    "activities/groups.py": {"mcp"},
     "activities/notifications.py": {"notices"},
     "clotho/cli/run.py": {"wandb"},
-    "clotho/cli/tools.py": {"mcp"},
-    "clotho/environment/__init__.py": {"mcp"},
-    "clotho/environment/environment.py": {"browser", "mcp", "services", "web"},
-    "clotho/environment/tools.py": {"mcp"},
-    "clotho/environment/workspace.py": {"services"},
-    "clotho/testing/offers.py": {"mcp"},
-    "clotho/testing/task.py": {"mcp"},
-    "clotho/tools/execute_code.py": {"mcp"},
-    "clotho/tools/resolution.py": {"mcp"},
-    "clotho/tools/tool.py": {"browser", "mcp", "services", "web"},
     "worker.py": {"notices"},
 }
 """Files of the core that still import plugins: the list may only shrink."""

@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from clotho.environment import (
     AgentResult,
     Environment,
     EnvironmentConfig,
     Item,
-    McpServer,
     Reward,
     ToolContext,
 )
 from clotho.identifiers.ids import call_id
+from clotho.plugin_settings import sections_of
 from clotho.plugins.browser.settings import BrowserSettings
 from clotho.plugins.demo.execution_markers import marks_in, with_marks
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.tools.delegation import DelegationSettings
 
 MARKS = tuple(call_id(turn, 0) for turn in (1, 2, 3))
@@ -63,7 +65,9 @@ class CodeTasks(MarkTasks):
 
 class McpConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("mcp-marks",)
-    mcp_servers: dict[str, McpServer] = {"marks": McpServer(command=("python3", SERVER))}
+    plugins: dict[str, Any] = sections_of(
+        McpSettings(servers={"marks": McpServer(command=("python3", SERVER))})
+    )
 
 
 class McpTasks(MarkTasks):
@@ -72,8 +76,8 @@ class McpTasks(MarkTasks):
 
 class BrowserConfig(EnvironmentConfig):
     enabled_toolsets: tuple[str, ...] | None = ("browser",)
-    browser: BrowserSettings | None = BrowserSettings(
-        sites={HOST: f"python3 {SITE} {','.join(MARKS)} {','.join(map(str, PAUSES))}"}
+    plugins: dict[str, Any] = sections_of(
+        BrowserSettings(sites={HOST: f"python3 {SITE} {','.join(MARKS)} {','.join(map(str, PAUSES))}"})
     )
 
 

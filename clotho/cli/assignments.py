@@ -1,7 +1,8 @@
 """Values on the command line: NAME=JSON, and JSON objects."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -9,8 +10,25 @@ from pydantic import JsonValue, ValidationError
 from clotho.errors import InvalidInput
 from clotho.run_settings import RunSettings
 
+PLUGIN_FIELD = re.compile(r"[a-z][a-z0-9_-]*\.\w+=")
+"""How the assignment of a plugin's field begins: no field of a configuration has a dot in its name."""
 
-def parse_overrides(assignments: Sequence[str], option: str = "--set") -> dict[str, JsonValue]:
+
+def parse_plugin_fields(assignments: Sequence[str]) -> dict[str, JsonValue]:
+    """The fields of plugins among assignments: a plugin's name -> the fields of its settings."""
+    sections: dict[str, dict[str, JsonValue]] = {}
+    for name, value in parse_assignments(filter(PLUGIN_FIELD.match, assignments), "--set").items():
+        plugin, _, field = name.partition(".")
+        sections.setdefault(plugin, {})[field] = value
+    return dict(sections)
+
+
+def parse_overrides(assignments: Sequence[str]) -> dict[str, JsonValue]:
+    """The fields of an environment's configuration among assignments."""
+    return parse_assignments((each for each in assignments if not PLUGIN_FIELD.match(each)), "--set")
+
+
+def parse_assignments(assignments: Iterable[str], option: str) -> dict[str, JsonValue]:
     """`name=value` with a value in JSON, or else taken as text."""
     values: dict[str, JsonValue] = {}
     for assignment in assignments:

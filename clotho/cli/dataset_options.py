@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from clotho.cli.assignments import parse_overrides
+from clotho.cli.assignments import parse_assignments
 from clotho.dataset_config import DatasetConfig, ItemChoice
 from clotho.datasets.files import jsonl_rows
 from clotho.datasets.items import chosen_items
@@ -58,7 +58,7 @@ class DatasetOptions:
         """
         given = self._given(DatasetConfig)
         if self.filters is not None:
-            given["filters"] = parse_overrides(self.filters, "--filter")
+            given["filters"] = parse_assignments(self.filters, "--filter")
         if self.dataset is not None:
             base: dict[str, Any] = {"source": self.dataset}
         elif default is not None:

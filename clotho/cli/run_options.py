@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from pydantic import JsonValue
 
-from clotho.cli.assignments import checked_settings, parse_object, parse_overrides
+from clotho.cli.assignments import checked_settings, parse_object, parse_overrides, parse_plugin_fields
 from clotho.cli.dataset_options import DatasetOptions
 from clotho.config import Settings, checked_variable_name
 from clotho.dataset_config import DatasetConfig
@@ -171,7 +171,12 @@ class RunOptions(DatasetOptions):
     ] = False
     config: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A field of the environment's configuration.", metavar="NAME=JSON"),
+        typer.Option(
+            "--set",
+            help="A field of the environment's configuration, or of a plugin's settings: "
+            "browser.allow='[\"example.org\"]'.",
+            metavar="NAME=JSON",
+        ),
     ] = None
     temperature: Annotated[
         float | None,
@@ -221,12 +226,6 @@ class RunOptions(DatasetOptions):
     preview_chars: Annotated[int | None, asked(LIMITS, "preview_chars", "N")] = None
     result_chars: Annotated[str | None, asked(LIMITS, "result_chars", "JSON")] = None
     redact: Annotated[str | None, asked(LIMITS, "redact", "NAME,NAME")] = None
-    web: Annotated[str | None, asked(LIMITS, "web", "JSON")] = None
-    skills: Annotated[str | None, asked(LIMITS, "skills", "FOLDER")] = None
-    services: Annotated[str | None, asked(LIMITS, "services", "JSON")] = None
-    clarify: Annotated[str | None, asked(LIMITS, "clarify", "TEXT")] = None
-    mcp_servers: Annotated[str | None, asked(LIMITS, "mcp_servers", "JSON")] = None
-    browser: Annotated[str | None, asked(LIMITS, "browser", "JSON")] = None
     delegation: Annotated[str | None, asked(LIMITS, "delegation", "JSON")] = None
     budget: Annotated[str | None, asked(BUDGETS, "budget", "JSON")] = None
     rollout_budget: Annotated[str | None, asked(BUDGETS, "rollout_budget", "JSON")] = None
@@ -295,7 +294,11 @@ class RunOptions(DatasetOptions):
         )
 
     def _settings(self) -> RunSettings:
-        return checked_settings({name: getattr(self, name) for name in RunSettings.model_fields})
+        names = RunSettings.model_fields.keys() - {"plugins"}
+        of_plugins = parse_plugin_fields(self.config or [])
+        return checked_settings(
+            {**{name: getattr(self, name) for name in names}, "plugins": of_plugins or None}
+        )
 
     def rendering(self) -> Rendering | None:
         """The rendering; None in chat mode. Raises InvalidInput for options that have no effect there."""

@@ -1,6 +1,7 @@
 """`clotho tools`: the tools and toolsets of this installation, and what those that can't be offered lack."""
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +14,7 @@ from clotho.environment.loading import load_environment
 from clotho.environment.tools import own_tools
 from clotho.errors import InvalidInput
 from clotho.frozen_model import field_errors
-from clotho.plugins.mcp.servers import missing_package
-from clotho.plugins.mcp.settings import McpServer, toolset_of
+from clotho.plugin_settings import with_run_settings
 from clotho.tools import catalogue
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve, toolset_members
@@ -41,10 +41,8 @@ def command(
     for tool in found["tools"]:
         runs = {True: "in the sandbox", False: "on a worker", None: ""}[tool["sandboxed"]]
         table.add_row(tool["name"], ", ".join(tool["toolsets"]), runs, tool["missing"] or "yes")
-    for server in found["mcp_servers"]:
-        table.add_row(
-            f"mcp_{server['name']}_…", server["toolset"], server["runs"], server["missing"] or "yes"
-        )
+    for brought in found["brought"]:
+        table.add_row(brought["tools"], brought["name"], brought["runs"], brought["missing"] or "yes")
     make_console().print(table)
 
 
@@ -63,16 +61,7 @@ def listing(registry: Registry, toolsets: list[str] | None, settings: ToolSettin
             }
             for name in sorted({*offered, *asked.unavailable})
         ],
-        "mcp_servers": [
-            {
-                "name": name,
-                "toolset": toolset_of(name),
-                "runs": _place(server),
-                "missing": missing_package(),
-            }
-            for name, server in settings.mcp_servers.items()
-            if toolsets is None or toolset_of(name) in toolsets
-        ],
+        "brought": [asdict(each) for each in settings.toolsets if toolsets is None or each.name in toolsets],
         "toolsets": {
             **{name: sorted(tools) for name, tools in sorted(members.items())},
             **{name: list(parts) for name, parts in catalogue.COMPOSITES.items()},
@@ -80,25 +69,12 @@ def listing(registry: Registry, toolsets: list[str] | None, settings: ToolSettin
     }
 
 
-def _place(server: McpServer) -> str:
-    if server.url is not None:
-        return "at its URL"
-    return "in the sandbox" if server.sandboxed else "on a worker"
-
-
 def _settings() -> ToolSettings:
     """The settings that runs of this machine's configuration have."""
     run = load_settings().run
     try:
         return ToolSettings.model_validate(
-            {
-                "web": run.web,
-                "browser": run.browser,
-                "delegation": run.delegation,
-                "skills": run.skills,
-                "mcp_servers": run.mcp_servers or {},
-                "services": run.services or {},
-            }
+            {"delegation": run.delegation, "plugins": with_run_settings({}, run.sections)}
         )
     except ValidationError as error:
         raise InvalidInput(field_errors(error)) from error

@@ -4,7 +4,6 @@ from clotho.environment.declarations import StatefulTools, tool
 from clotho.environment.environment import AgentResult, Environment, EnvironmentConfig, Reward, Solution
 from clotho.environment.evaluated import EvaluatedItem, EvaluatedRollout
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
-from clotho.plugins.mcp.settings import McpServer
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
@@ -18,7 +17,6 @@ __all__ = [
     "EvaluatedRollout",
     "Item",
     "ItemSandbox",
-    "McpServer",
     "Reward",
     "Solution",
     "StatefulTools",

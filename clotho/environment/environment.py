@@ -13,16 +13,11 @@ from clotho.environment.evaluated import EvaluatedItem
 from clotho.environment.tool_context import ToolContext
 from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.frozen_model import WHERE_SET, FrozenModel
-from clotho.plugins.browser.settings import BrowserSettings
-from clotho.plugins.mcp.settings import McpServer, ServerName
-from clotho.plugins.services.settings import ModelServices
-from clotho.plugins.web.settings import WebSettings
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
 from clotho.tools.delegation import DelegationSettings
 from clotho.tools.distributions import Distribution
-from clotho.tools.tool import ToolSettings
 
 MOST_ARTIFACTS = 64 << 20
 """Bytes of a rollout's artifacts."""
@@ -62,18 +57,8 @@ class EnvironmentConfig(BaseModel):
     """Tokens that one turn may sample."""
     terminal_timeout: float = 120.0
     """Seconds that a command may take unless the model asks for another limit."""
-    web: WebSettings | None = None
-    """Where the web tools search, such as an offline corpus."""
-    skills: str | None = None
-    """Folder of skills, at the same path on every worker."""
-    clarify: str = ToolSettings().clarify
-    """What the clarify tool answers in place of a user."""
-    mcp_servers: dict[ServerName, McpServer] = {}
-    """MCP servers by name, whose tools are the toolsets `mcp-{name}`."""
-    services: ModelServices = ModelServices()
-    """The models that tools call, such as one that sees."""
-    browser: BrowserSettings | None = None
-    """What pages the browser tools may open, and which host names the sandbox serves."""
+    plugins: dict[str, Any] = {}
+    """Settings of plugins by name: {"skills": {"folder": "/data/skills"}}, or `sections_of` their classes."""
     delegation: Annotated[DelegationSettings | None, WHERE_SET] = (
         None  # manifests without it stay as they are
     )

@@ -105,7 +105,7 @@ class AsyncToolContext:
         return await self._on_worker(self._calls.call_tool(name, arguments))
 
     async def ask_judge(self, prompt: str) -> str | None:
-        """The answer of the run's judge, a model, to `prompt`; None where the run names none in `services`.
+        """The answer of the run's judge, a model, to `prompt`; None where the run names none in `services.judge`.
 
         It is journalled, and paid once however often the verification is tried. Empty where the judge refuses the
         prompt; what the agent wrote is part of it, so read no more out of the answer than a verdict.

@@ -1,7 +1,7 @@
 """The tools of an environment: the installed ones, and those that its own modules declare."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from clotho.environment.environment import Environment
@@ -11,13 +11,11 @@ from clotho.environment.in_process import called_in_thread, functions_of, own_mo
 from clotho.environment.instances import Environments
 from clotho.environment.loading import load_environment
 from clotho.errors import EnvironmentUnknown
-from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
-from clotho.plugins.mcp.settings import McpServer
-from clotho.plugins.mcp.tool import McpTool, Offer, mcp_tool, tools_of
-from clotho.rollouts.group import OfferedTool, ServerTool
+from clotho.rollouts.group import OfferedTool
 from clotho.rollouts.run import RunManifest
 from clotho.tools.dispatch import OWN_SCOPE, Dispatcher
 from clotho.tools.registry import Registry
+from clotho.tools.source import ToolSources
 from clotho.tools.tool import Tool
 
 
@@ -32,20 +30,20 @@ class EnvironmentTools:
         self.scope = scope
         self._made: dict[int, tuple[EnvironmentHandle, Dispatcher]] = {}
         self._not_here: dict[str, Dispatcher] = {}
-        self.servers = McpServers(variable)
+        self.sources = ToolSources(variable)
 
     async def registry(self, manifest: RunManifest) -> Registry:
         return (await self.dispatcher(manifest)).registry
 
     async def dispatcher(self, manifest: RunManifest, offered: Iterable[OfferedTool] = ()) -> Dispatcher:
-        """The dispatcher of the run's own tools, of the installed ones, and of those of servers that are `offered`.
+        """The dispatcher of the run's own tools, the installed ones, and those `offered` that its settings bring.
 
         Only installed ones where the environment isn't here. Raises EnvironmentFailed for one that is here and
         fails, InvalidInput for two tools of one name.
         """
         made = await self._dispatcher(manifest)
-        of_servers = [tool for each in offered if (tool := self._tool_of_server(each)) is not None]
-        return made.with_tools(of_servers) if of_servers else made
+        brought = [tool for each in offered if (tool := self._brought(each)) is not None]
+        return made.with_tools(brought) if brought else made
 
     async def _dispatcher(self, manifest: RunManifest) -> Dispatcher:
         if (made := self._not_here.get(manifest.run)) is not None:
@@ -62,26 +60,13 @@ class EnvironmentTools:
             self._made[id(environment)] = known  # beside the environment, whose id none other has meanwhile
         return known[1]
 
-    async def of_servers(
-        self, wanted: Mapping[str, McpServer], sandbox: ProbedSandbox | None
-    ) -> list[McpTool]:
-        """The tools that servers have now; those of sandboxes are asked in `sandbox`."""
-        found = [tools_of(name, server, self.servers, sandbox) for name, server in wanted.items()]
-        return [tool for tools in await asyncio.gather(*found) for tool in tools]
-
-    def _tool_of_server(self, offered: OfferedTool) -> McpTool | None:
-        match offered.of_server, offered.tool_schema:
-            case ServerTool() as place, {
-                "function": {"description": str(said), "parameters": dict(parameters)}
-            }:
-                return mcp_tool(
-                    offered.name,
-                    Offer(place.server, place.tool),
-                    said,
-                    parameters,
-                    self.servers,
-                    offered.sandboxed,
-                )
+    def _brought(self, offered: OfferedTool) -> Tool | None:
+        """The tool that a source makes of it again. None: it has none, and calls find what isn't installed."""
+        if offered.place is None or (source := self.sources.get(offered.place.plugin)) is None:
+            return None
+        match offered.tool_schema:
+            case {"function": {"description": str(said), "parameters": dict(parameters)}}:
+                return source.tool(offered.name, offered.place.at, said, parameters, offered.sandboxed)
         return None
 
 

@@ -22,12 +22,13 @@ from clotho.errors import (
     WorkspaceRefused,
 )
 from clotho.identifiers.hashed import job_key
+from clotho.plugin import load, plugins
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.claims import is_first
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.results import INTERRUPTED, problem
 from clotho.tools.shell import SLOT, last_job
-from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings, each_time, stands
+from clotho.tools.tool import CallContext, Question, ToolOutcome, ToolSettings, each_time, stands
 
 LARGEST_FILE = 1 << 30
 UNLIMITED = 1 << 40
@@ -200,14 +201,11 @@ class Workspace:
         return CallAnswer(text=dispatched.content, state=dispatched.state)
 
     async def _ask_judge(self, prompt: str, _: int) -> CallAnswer:
-        from clotho.plugins.services.asking import Asker  # the client of its API takes a second to import
-
-        judge = self.settings.services.judge
-        if judge is None:
-            return CallAnswer()
         number, self.asked[prompt] = self.asked[prompt], self.asked[prompt] + 1
-        asker = Asker(self.once, self.dispatcher.variable, job_key(self.rollout, "judge"))
-        return CallAnswer(text=await asker.verdict(judge, prompt, number))
+        key = job_key(self.rollout, "judge")
+        question = Question(prompt, number, key, self.settings, self.once, self.dispatcher.variable)
+        judges = [plugin.judge for plugin in plugins().values() if plugin.judge is not None]
+        return CallAnswer(text=await load(judges[0])(question) if judges else None)
 
     async def _read_bytes(self, path: str, max_bytes: int, _: int) -> CallAnswer:
         instance = await self.instance_to_read(path)

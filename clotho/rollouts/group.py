@@ -10,6 +10,7 @@ from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutRequest, RolloutSummary
 from clotho.rollouts.task_queues import TaskQueues
+from clotho.tools.tool import ToolPlace
 
 MOST_SIDE_BY_SIDE = 8
 """Calls of a rollout that run at once."""
@@ -133,21 +134,14 @@ class GroupStart(FrozenModel):
     prepared: PreparedGroup | None = None
 
 
-class ServerTool(FrozenModel):
-    """A tool of an MCP server: the server's name in the run's settings, and the tool's name there."""
-
-    server: str
-    tool: str
-
-
 class OfferedTool(FrozenModel):
     name: str
     toolset: str
     sandboxed: bool
     read_only: bool = False
     tool_schema: ToolSchema
-    of_server: ServerTool | None = None
-    """Set for a tool of an MCP server."""
+    place: ToolPlace | None = None
+    """Set for a tool that the run's settings bring."""
 
 
 class ToolManifest(FrozenModel):

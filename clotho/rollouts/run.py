@@ -10,6 +10,7 @@ from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
+from clotho.plugin_settings import with_run_settings
 from clotho.rollouts.agent import Agent
 from clotho.rollouts.budget import Account
 from clotho.rollouts.group import GroupRequest, RepairBounds
@@ -30,6 +31,10 @@ class ToolSelection(FrozenModel):
     distribution: Distribution | None = None
     tools: tuple[str, ...] | None = None
     """The names of the only tools to offer of those; None: all of them."""
+
+    def wants(self, toolset: str) -> bool:
+        """Whether a toolset is enabled; a distribution leaves that to each group's sample."""
+        return (self.enabled is None or toolset in self.enabled) and toolset not in self.disabled
 
 
 OWN_SETTINGS = (
@@ -61,12 +66,7 @@ SETTINGS = {
         "max_turn_chars",
         "preview_chars",
         "result_chars",
-        "web",
-        "skills",
-        "clarify",
-        "mcp_servers",
-        "services",
-        "browser",
+        "plugins",
         "delegation",
         "redact",
     ),
@@ -127,6 +127,10 @@ class RunManifest(FrozenModel):
         }
         if self.agent.kind.runs_solution:
             asked.pop("distribution", None)  # its command needs the terminal
+        sections = self.tool_settings.plugins
+        for each in settings:
+            sections = with_run_settings(sections, each.sections)
+        asked["plugins"] = sections
         sandbox, image = asked.pop("sandbox", None), asked.pop("image", None)
         if sandbox is not None or image is not None:
             asked["backend"] = chosen_backend(sandbox, image, self.sandbox.backend)

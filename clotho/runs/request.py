@@ -14,6 +14,7 @@ from clotho.identifiers.ids import checked_run_name
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
+from clotho.plugin_settings import with_run_settings
 from clotho.rollouts.agent import Agent
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
@@ -125,13 +126,8 @@ def configured_tools(asked: EnvironmentConfig) -> ToolSettings:
     """The settings of its tools that an environment's configuration names."""
     return ToolSettings(
         terminal_timeout=asked.terminal_timeout,
-        web=asked.web,
-        browser=asked.browser,
         delegation=asked.delegation,
-        skills=asked.skills,
-        clarify=asked.clarify,
-        mcp_servers=asked.mcp_servers,
-        services=asked.services,
+        plugins=with_run_settings({}, asked.plugins),
     )
 
 

@@ -25,11 +25,10 @@ from clotho.errors import EnvironmentFailed, InvalidInput, WorkspaceRefused
 from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import call_id
 from clotho.models.messages import ChatMessage, ToolCall
-from clotho.plugins.mcp.servers import McpServers
 from clotho.rollouts.call import ToolError, tool_error
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import as_bytes
-from clotho.rollouts.run import SETTINGS
+from clotho.rollouts.run import SETTINGS, ToolSelection
 from clotho.runs.request import configured_tools, tool_selection
 from clotho.sandbox.backend import WORKSPACE, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.config import LocalConfig, chosen_backend
@@ -37,13 +36,13 @@ from clotho.sandbox.healthcheck import until_healthy
 from clotho.sandbox.item import ItemSandbox
 from clotho.sandbox.registry import open_backend
 from clotho.sandbox.verification import VerifierSetup
-from clotho.testing.offers import tools_of_servers
 from clotho.testing.script import ScriptedCall, ScriptedTurn
 from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
 from clotho.tools.shell import last_job
-from clotho.tools.tool import CallContext
+from clotho.tools.source import ProbedSandbox, ToolSources
+from clotho.tools.tool import CallContext, Tool
 
 ROLLOUT, LEASE, PROBE = "test", "test/lease/0", "test/lease/1"
 THREADS = 4
@@ -70,7 +69,7 @@ def sandboxed_context(environment: EnvironmentLike, item: Item | int = 0) -> Ite
             task._prepare(item, settings)
             yield task
         finally:
-            task._wait(task._servers.close())
+            task._wait(task._sources.close())
             task._wait(destroy_sandboxes(settings, root))
 
 
@@ -96,7 +95,7 @@ class SandboxedTask:
         self._loop = loop
         self._threads = threads
         self._registry = Registry([*Registry.discover(), *own_tools(kind)])
-        self._servers = McpServers(variable)
+        self._sources = ToolSources(variable)
         self._turns: list[ScriptedTurn] = []
         self._messages: list[dict[str, Any]] = []
         self._errors: list[ToolError] = []
@@ -165,13 +164,16 @@ class SandboxedTask:
         async def attached() -> SandboxInstance:
             return self._sandbox
 
-        async def probed() -> SandboxInstance:
-            return await self._created(PROBE, self._asked, spec, (), as_bytes(files))
+        async def brought(selection: ToolSelection) -> list[Tool]:
+            probed = None
+            if self._sources.needs_sandbox(self._settings, selection.wants):
+                instance = await self._created(PROBE, self._asked, spec, (), as_bytes(files))
+                probed = ProbedSandbox(instance, ("tools",), self._settings.terminal_cwd)
+            return await self._sources.tools(self._settings, selection.wants, probed)
 
         self._run_spec = run
         selection = tool_selection(config, self._registry)
-        of_servers = self._wait(tools_of_servers(self._servers, self._settings, selection, probed))
-        self._registry = self._registry.with_tools(of_servers)
+        self._registry = self._registry.with_tools(self._wait(brought(selection)))
         self._dispatcher = Dispatcher(self._registry, variable)
         resolution = resolve(
             self._registry,

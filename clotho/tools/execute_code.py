@@ -18,7 +18,6 @@ from typing import Any
 from pydantic import JsonValue
 
 from clotho.errors import FileRefused
-from clotho.plugins.mcp.tool import McpTool
 from clotho.sandbox.backend import FileContent, Job, JobState, JobStatus
 from clotho.tools import code_stubs, shell
 from clotho.tools.claims import is_first
@@ -34,10 +33,6 @@ STDERR_CHARS = 10_000
 TIMED_OUT = 124
 """The exit code that a shell gives a command which took too long."""
 MOST_REQUEST_BYTES = 2_000_000
-CALLABLE = frozenset(
-    {"web_search", "web_extract", "read_file", "write_file", "search_files", "patch", "terminal"}
-)
-"""The tools that code may call, where the model is offered them, beside those of MCP servers."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.1
 """Seconds between two looks for a request of the code's."""
 LONGEST_LOOK = 2.0
@@ -97,9 +92,7 @@ def _callable(context: CallContext) -> list[Tool]:
     """The tools that the code of a call may call."""
     assert context.dispatcher is not None, "code was run without a dispatcher"
     return [
-        tool
-        for tool in context.dispatcher.registry
-        if tool.name in context.offered and (tool.name in CALLABLE or isinstance(tool, McpTool))
+        tool for tool in context.dispatcher.registry if tool.called_by_code and tool.name in context.offered
     ]
 
 
@@ -213,7 +206,7 @@ class Execution:
             return ToolOutcome(content=done.content, state=done.state)
 
         tool = dispatcher.registry.get(name)
-        if isinstance(tool, McpTool) and name in self._callable and tool.sandboxed:
+        if tool is not None and name in self._callable and tool.sandboxed:
             self.repeatable &= tool.repeats(context.settings)
         # A call in a lost sandbox has to be made in the next one, too; a search hasn't.
         in_sandbox = tool is None or tool.sandboxed

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
-from clotho.plugins.mcp.settings import TOOLSET_PREFIX, toolset_of
+from clotho.plugin import plugins
 from clotho.tools import catalogue, distributions
 from clotho.tools.registry import Registry
 from clotho.tools.tool import Tool, ToolSettings
@@ -43,7 +43,7 @@ def resolve(
 
     `enabled=None` without a distribution means every tool that this installation has, `[]` means none.
     `disabled` is taken off last; of what is left, `only` names the tools to offer. `seed` fixes what is drawn
-    from `distribution`, to which the MCP servers of `settings`, the run's, that it doesn't name are added. A sample
+    from `distribution`, to which toolsets that `settings`, the run's, bring and it doesn't name are added. A sample
     that leaves no tool is drawn again. Raises InvalidInput for unknown names, where both `enabled` and
     `distribution` are given, and where no sample of one could leave a tool.
     """
@@ -59,7 +59,7 @@ def resolve(
     if enabled is not None:
         raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
     by_toolset = distributions.probabilities(distribution)
-    always = {toolset_of(name) for name in settings.mcp_servers} - by_toolset.keys()
+    always = {toolset.name for toolset in settings.toolsets} - by_toolset.keys()
     useful = {name for name in by_toolset if offered([name]).tools}
     if offered(always).tools:
         return offered([*next(distributions.draws(by_toolset, seed)), *always])
@@ -81,12 +81,13 @@ def check_names(
 ) -> None:
     """Raise InvalidInput for unknown names of toolsets and distributions, and where two exclude each other.
 
-    Toolsets of MCP servers are known when a group begins.
+    Those that a run's settings bring are known when a group begins.
     """
     if enabled is not None and distribution is not None:
         raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
     drawn = distributions.probabilities(distribution) if distribution is not None else ()
-    names = [name for name in (*(enabled or ()), *disabled, *drawn) if not name.startswith(TOOLSET_PREFIX)]
+    brought = tuple(plugin.toolset_prefix for plugin in plugins().values() if plugin.toolset_prefix)
+    names = [name for name in (*(enabled or ()), *disabled, *drawn) if not name.startswith(brought)]
     _expand(names, toolset_members(registry))
 
 
@@ -119,9 +120,9 @@ def _offered(
 
 
 def toolset_members(registry: Registry, settings: ToolSettings = USUAL) -> dict[str, frozenset[str]]:
-    """The tools of every leaf toolset: catalogued, brought by a tool, or of one of the run's MCP servers."""
+    """The tools of every leaf toolset: catalogued, brought by a tool, or by the run's settings."""
     members = {name: frozenset(tools) for name, tools in catalogue.LEAVES.items()}
-    members |= {toolset_of(name): frozenset() for name in settings.mcp_servers}
+    members |= {toolset.name: frozenset() for toolset in settings.toolsets}
     for tool in registry:
         members[tool.toolset] = members.get(tool.toolset, frozenset()) | {tool.name}
     return members

@@ -18,6 +18,7 @@ SESSION_PREFIX = "proc_"
 class Terminal(Tool):
     name = "terminal"
     toolset = "terminal"
+    called_by_code = True
     description = (
         "Run a shell command in your sandbox, which keeps its files for the whole task. Working directory "
         "and exported variables carry over from one command to the next. The result comes as soon as the "

@@ -10,10 +10,7 @@ from pydantic import JsonValue
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
-from clotho.plugins.browser.settings import BrowserSettings
-from clotho.plugins.mcp.settings import McpServer, ServerName
-from clotho.plugins.services.settings import ModelServices
-from clotho.plugins.web.settings import WebSettings
+from clotho.plugin_settings import BroughtToolset, RunKind, RunSections, run_settings_here
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
 
@@ -36,28 +33,36 @@ class ToolSettings(FrozenModel):
     preview_chars: int = 1_500
     result_chars: dict[str, int] = {}
     """Per-tool overrides of max_result_chars."""
-    web: WebSettings | None = None
-    """Settings of the web tools; None: they aren't offered."""
-    browser: BrowserSettings | None = None
-    """Settings of the browser tools; None: they aren't offered."""
-    skills: str | None = None
-    """Folder of skills on the workers; None: the skills tools aren't offered."""
-    clarify: str = "Use your judgement."
-    """What `clarify` answers."""
-    mcp_servers: dict[ServerName, McpServer] = {}
-    """MCP servers by name, whose tools are offered as the toolsets `mcp-{name}`."""
-    services: ModelServices = ModelServices()
-    """The models that tools call."""
+    plugins: RunSections = {}
+    """What the run sets for plugins, by the plugin's name; `of` reads it."""
     delegation: DelegationSettings | None = None
     """Settings of delegated tasks; None: delegate_task isn't offered."""
     redact: tuple[str, ...] = ()
     """Environment variables of the process that runs the tools: no result shows their values."""
 
+    def of(self, kind: type[RunKind]) -> RunKind | None:
+        """What the run sets for a plugin, by the class of it; None: nothing."""
+        fields = self.plugins.get(kind.plugin)
+        return None if fields is None else kind.model_validate(fields)
+
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The environment variables whose values no result may show: `redact`, and what servers are given."""
-        of_servers = (name for server in self.mcp_servers.values() for name in server.secrets.values())
-        return (*self.redact, *of_servers)
+        """The environment variables whose values no result may show: `redact`, and those of plugins."""
+        return (*self.redact, *(name for each in run_settings_here(self.plugins) for name in each.secrets))
+
+    @property
+    def toolsets(self) -> tuple[BroughtToolset, ...]:
+        """The toolsets that plugins' settings bring."""
+        return tuple(toolset for each in run_settings_here(self.plugins) for toolset in each.toolsets)
+
+
+class ToolPlace(FrozenModel):
+    """Where a tool comes from that a run's settings bring."""
+
+    plugin: str
+    """The plugin whose tool source makes it."""
+    at: dict[str, str]
+    """Its place there, as the source names it."""
 
 
 class ToolOutcome(FrozenModel):
@@ -136,6 +141,20 @@ class CallContext:
         return job_key(self.rollout, *self.call, *lease, *suffix)
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a verifier asks a model; a plugin's `judge` answers it, or None where the run has set it no model."""
+
+    prompt: str
+    number: int
+    """How often this verification has asked the same before."""
+    key: str
+    """The same in every attempt at the verifications of this rollout."""
+    settings: ToolSettings
+    once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]]
+    variable: Callable[[str], str | None]
+
+
 class Tool(ABC):
     """One tool: a name, a JSON schema, and `run`. Instances hold no state of a rollout."""
 
@@ -150,6 +169,10 @@ class Tool(ABC):
     """Whether no call changes anything, not even the tool state: `parallel_tools` runs such calls side by side."""
     unlimited_result: ClassVar[bool] = False
     """Exempt from the result budget, because it has a limit of its own."""
+    called_by_code: ClassVar[bool] = False
+    """Whether `execute_code` may call it, where the model is offered it."""
+    place: ClassVar[ToolPlace | None] = None
+    """Set by a tool source, which makes the tool again from it."""
 
     def missing(self, settings: ToolSettings) -> str | None:
         """Why this tool can't be offered to a run with these settings, or None."""
@@ -161,6 +184,10 @@ class Tool(ABC):
     def changes(self, arguments: Arguments) -> bool:
         """Whether a call with these arguments may change the sandbox."""
         return self.changes_workspace
+
+    def repeats(self, settings: ToolSettings) -> bool:
+        """Whether a call has the same effect when the code that made it is run again in the next sandbox."""
+        return True
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
         """Repeat a finished call in the sandbox that follows a lost one; `shown` is what the model was shown of it.

@@ -38,7 +38,7 @@ with RolloutClient("http://127.0.0.1:8010") as client:
   or `environment_failed` for groups that ended without rewards. It is never a reward of 0.
 - **Groups that are open** go on by themselves. One that fails for a reason that would hit every group is tried
   again without a bound, while it is asked for; `reason` is `failing` then.
-- **Nothing runs on a host by order.** `settings` and `environment_config` can't have `mcp_servers` with
+- **Nothing runs on a host by order.** `settings` and `environment_config` can't have MCP servers with
   `where: host`, nor `unsafe_local`, unless the server's own `clotho.yaml` or the environment says the same (409).
 - **Rows stay.** After an acknowledgement they can be fetched again, until `clotho delete`.
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from clotho.config import DELIMITER, PREFIX, settings_class
 from clotho.dataset_config import DatasetConfig
 from clotho.environment import EnvironmentConfig
+from clotho.plugin import load, plugins
 from clotho.plugins.atropos.compat.config import HermesAgentEnvConfig
 from clotho.plugins.atropos.config import ClothoEnvConfig
 from clotho.rollouts.run import SETTINGS, RunManifest
@@ -42,9 +43,16 @@ and clients.
 RUNS = """\
 ## Runs
 
-What the rollouts of a run get. `clotho run` takes each as a flag (`--memory-mb 8192`), `clotho.yaml` and
-environment variables take it under `run`, and the adapter as `--env.memory_mb 8192`. It
-belongs to the run: it can't be changed when the run is resumed, but for `budget` and `prices`.
+What the rollouts of a run get. `clotho run` takes each as a flag (`--memory-mb 8192`), but for `plugins`, whose
+fields it takes with `--set` as below; `clotho.yaml` and environment variables take it under `run`, and the adapter
+as `--env.memory_mb 8192`. It belongs to the run: it can't be changed when the run is resumed, but for `budget` and
+`prices`.
+"""
+OF_PLUGINS = """\
+## Plugins of a run
+
+The fields that `plugins` of a run, and of an environment, has for each installed plugin: `--set web.provider=exa`,
+or `plugins: {web: {provider: exa}}`.
 """
 ENVIRONMENTS = """\
 ## Environments
@@ -89,6 +97,9 @@ def settings_page() -> str:
         RUNS,
         table(("setting", *COLUMNS), _run_rows()),
         "",
+        OF_PLUGINS,
+        table(("setting", *COLUMNS), _plugin_rows()),
+        "",
         ENVIRONMENTS,
         _fields(EnvironmentConfig),
         "",
@@ -105,6 +116,14 @@ def settings_page() -> str:
         _fields(HermesAgentEnvConfig),
     )
     return "\n".join(parts) + "\n"
+
+
+def _plugin_rows() -> Iterator[tuple[str, ...]]:
+    for name, plugin in plugins().items():
+        if plugin.run_settings is not None:
+            for field, declared, meaning in described_fields(load(plugin.run_settings)):
+                place = code(f"{name}.{field}")
+                yield place, kind(declared.annotation), default(declared), meaning
 
 
 def _process_rows(section: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -1,11 +1,12 @@
-"""A plugin: a format of `clotho export`, a command, a check of `clotho doctor`, and a setting of theirs."""
+"""A plugin: a format of `clotho export`, a command, a check of `clotho doctor`, a tool, and their settings."""
 
 import asyncio
 from collections.abc import Collection
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import typer
+from pydantic import Field
 
 from clotho.cli.doctor.findings import Examination, Finding
 from clotho.cli.options import Store, existing_journal
@@ -14,9 +15,12 @@ from clotho.evaluation.figures import Figures
 from clotho.evaluation.results import read_results
 from clotho.journal import Journal
 from clotho.plugin import Command, Exporter, Plugin
-from clotho.plugin_settings import PluginSettings
+from clotho.plugin_settings import PluginSettings, RunPluginSettings
 from clotho.rollouts.run import RunManifest
 from clotho.runs.disturbances import Disturbance, disturbances_of
+from clotho.tools.results import answer
+from clotho.tools.schemas import object_schema
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 
 PLUGIN = Plugin(
     "rewards",
@@ -24,6 +28,8 @@ PLUGIN = Plugin(
     exporters={"rewards": Exporter("clotho_rewards:write_rewards", "a line for each rollout and its reward")},
     doctor={"machine": "clotho_rewards:examine"},
     settings="clotho_rewards:RewardSettings",
+    tools=("clotho_rewards:ScoringRule",),
+    run_settings="clotho_rewards:RunRewards",
 )
 
 
@@ -33,6 +39,31 @@ class RewardSettings(PluginSettings):
     plugin: ClassVar[str] = "rewards"
     shown: int = 3
     """Rollouts that `clotho best` shows."""
+
+
+class RunRewards(RunPluginSettings):
+    """What rollouts of a run are told of their rewards."""
+
+    plugin: ClassVar[str] = "rewards"
+    rule: Annotated[str, Field(min_length=1)]
+    """What `scoring_rule` answers."""
+
+
+class ScoringRule(Tool):
+    name = "scoring_rule"
+    toolset = "rewards"
+    sandboxed = False
+    changes_workspace = False
+    description = "Read how the work on the task is scored."
+    parameters = object_schema()
+
+    def missing(self, settings: ToolSettings) -> str | None:
+        return None if settings.of(RunRewards) else "the run names no rule: set rewards.rule"
+
+    async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
+        rewards = context.settings.of(RunRewards)
+        assert rewards is not None, "a tool was offered that is missing"
+        return answer(rule=rewards.rule)
 
 
 async def write_rewards(

@@ -16,13 +16,21 @@ from clotho.journal.folder import FilesystemStore
 from clotho.listeners.access import Access
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.orders.command import LIMITS
 from clotho.plugins.orders.messages import RunOrder
 from clotho.plugins.orders.ordering import Orders
 from clotho.plugins.orders.server import RolloutApi
+from clotho.rollouts.run import RunManifest
 from clotho.run_settings import RunSettings
 
-ON_HOST = {"x": {"command": ["id"], "where": "host"}}
+ON_HOST = {"mcp": {"servers": {"x": {"command": ["id"], "where": "host"}}}}
+
+
+def servers(manifest: RunManifest) -> dict[str, McpServer]:
+    found = manifest.tool_settings.of(McpSettings)
+    assert found is not None
+    return found.servers
 
 
 def ordered(config: dict[str, Any] | None = None, **settings: Any) -> RunOrder:
@@ -41,8 +49,8 @@ def ordered(config: dict[str, Any] | None = None, **settings: Any) -> RunOrder:
 @pytest.mark.parametrize(
     "order",
     [
-        pytest.param(ordered(mcp_servers=ON_HOST), id="by the run's settings"),
-        pytest.param(ordered({"mcp_servers": ON_HOST}), id="by the environment's configuration"),
+        pytest.param(ordered(plugins=ON_HOST), id="by the run's settings"),
+        pytest.param(ordered({"plugins": ON_HOST}), id="by the environment's configuration"),
         pytest.param(ordered(unsafe_local=True), id="without isolation"),
     ],
 )
@@ -52,15 +60,16 @@ def test_what_runs_on_hosts_is_refused(order: RunOrder) -> None:
 
 
 def test_what_the_servers_settings_say_may_run_on_hosts() -> None:
-    defaults = RunSettings(mcp_servers=ON_HOST, unsafe_local=True)
-    for order in (ordered(), ordered(mcp_servers=ON_HOST, unsafe_local=True)):
+    defaults = RunSettings(plugins=ON_HOST, unsafe_local=True)
+    for order in (ordered(), ordered(plugins=ON_HOST, unsafe_local=True)):
         manifest = order.manifest("r", defaults)
-        assert not manifest.tool_settings.mcp_servers["x"].sandboxed and manifest.sandbox.unsafe_local
-    other = ordered(mcp_servers={"x": {"command": ["reboot"], "where": "host"}})
+        assert not servers(manifest)["x"].sandboxed and manifest.sandbox.unsafe_local
+    other = ordered(plugins={"mcp": {"servers": {"x": {"command": ["reboot"], "where": "host"}}}})
     with pytest.raises(InvalidInput, match="where: host"):
         other.manifest("r", defaults)
-    less = ordered(mcp_servers={"y": {"command": ["id"]}}, unsafe_local=False).manifest("r", defaults)
-    assert less.tool_settings.mcp_servers["y"].sandboxed and not less.sandbox.unsafe_local
+    less = ordered(plugins={"mcp": {"servers": {"y": {"command": ["id"]}}}}, unsafe_local=False)
+    fewer = less.manifest("r", defaults)
+    assert servers(fewer)["y"].sandboxed and not fewer.sandbox.unsafe_local
 
 
 @pytest.mark.attack("listeners", "an order that names a file of the server's, or who is told of its end")

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
-from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
-from clotho.plugins.mcp.settings import McpServer
+from clotho.plugin_settings import sections_of
+from clotho.plugins.mcp.servers import McpServers
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.mcp.tool import tools_of
+from clotho.tools.source import ProbedSandbox
 from tests.event_loop import watched_callbacks
 from tests.sandbox.conftest import needs_root
 from tests.sandbox.shell import Shell
@@ -182,7 +184,9 @@ async def test_an_answer_of_many_parts(
     sandbox = ProbedSandbox(calls.context().sandbox, ("probe",), "/work")
     tools = {tool.offer.tool: tool for tool in await tools_of("notes", server, servers, sandbox)}
     tool = tools["misbehave"]
-    calls.settings = calls.settings.model_copy(update={"mcp_servers": {"notes": server}})
+    calls.settings = calls.settings.model_copy(
+        update={"plugins": sections_of(McpSettings(servers={"notes": server}))}
+    )
     calls.dispatcher = calls.dispatcher.with_tools([tool])
     async with watched_callbacks() as callbacks:
         done = await calls.run(tool.name, {"text": how})

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from clotho.environment import McpServer, ToolContext
+from clotho.environment import ToolContext
+from clotho.plugin_settings import sections_of
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.testing import ScriptedCall, sandboxed_context
 from environments.mcp_tasks import McpTasks, McpTasksConfig
 
@@ -34,7 +36,8 @@ def test_a_server_in_the_sandbox_is_the_agent_s_and_the_verifier_s() -> None:
 
 def test_a_server_on_the_host_has_one_conversation_with_a_task(tmp_path: Path) -> None:
     server = McpServer(command=(sys.executable, "-S", str(SERVER), str(tmp_path)), where="host")
-    config = McpTasksConfig(enabled_toolsets=("mcp-notes",), mcp_servers={"notes": server})
+    servers = sections_of(McpSettings(servers={"notes": server}))
+    config = McpTasksConfig(enabled_toolsets=("mcp-notes",), plugins=servers)
     with sandboxed_context(McpTasks(config)) as task:
         task.play(ScriptedCall(name="mcp_notes_add_note", arguments={"text": "a"}))
         assert said(task.agent, "mcp_notes_add_note", text="b") == "2 notes"

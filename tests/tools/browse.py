@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from clotho.plugin_settings import sections_of
 from clotho.plugins.browser.settings import BrowserSettings
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.tools.calls import SETTINGS, ToolCalls, fields
@@ -30,7 +31,9 @@ class Browse:
     def use(self, **settings: Any) -> None:
         """Use a browser context with these settings."""
         browser = BrowserSettings(**{"allow": (self.site.host,), "seconds": SECONDS, **settings})
-        self.calls.settings = SETTINGS.model_copy(update={"browser": browser})
+        self.calls.settings = SETTINGS.model_copy(
+            update={"plugins": {**SETTINGS.plugins, **sections_of(browser)}}
+        )
 
     async def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
         done = await self.calls.run(f"browser_{name}", arguments)

@@ -9,7 +9,10 @@ from typing import Any, TypeVar
 
 from clotho.config import variable
 from clotho.identifiers.ids import call_id
+from clotho.plugin_settings import sections_of
 from clotho.plugins.browser.settings import BrowserSettings
+from clotho.plugins.mcp.settings import McpSettings
+from clotho.plugins.skills.settings import SkillsSettings
 from clotho.plugins.web.settings import WebSettings
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
@@ -26,12 +29,14 @@ T = TypeVar("T")
 
 REGISTRY = Registry.discover().with_tools(MCP_TOOLS)
 SETTINGS = ToolSettings(
-    web=WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl")),
-    skills=str(Path(__file__).parent / "skills"),
-    services=shared_server().services(max_calls=10_000),
-    browser=BrowserSettings(sites={SITE: ANSWERS}, seconds=PATIENCE_SECONDS),
+    plugins=sections_of(
+        WebSettings(provider="offline", corpus=str(Path(__file__).parent / "pages.jsonl")),
+        SkillsSettings(folder=str(Path(__file__).parent / "skills")),
+        shared_server().services(max_calls=10_000),
+        BrowserSettings(sites={SITE: ANSWERS}, seconds=PATIENCE_SECONDS),
+        McpSettings(servers=MCP_SERVERS),
+    ),
     delegation=DelegationSettings(),
-    mcp_servers=MCP_SERVERS,
 )
 DELEGATED = DelegatedTask(status="completed", turns=2, said="There are three.")
 """What a rollout's workflow has had done before the call is made."""

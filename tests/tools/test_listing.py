@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from clotho.cli import app
 from clotho.cli.tools import listing
 from clotho.errors import InvalidInput
+from clotho.plugin_settings import sections_of
 from clotho.plugins.web.settings import WebSettings
 from clotho.tools.registry import Registry
 from clotho.tools.tool import ToolSettings
@@ -37,8 +38,8 @@ def test_every_tool_is_listed_with_what_it_lacks() -> None:
         "missing": None,
     }
     assert found["web_search"]["toolsets"] == ["browser", "search", "web"]
-    assert "set `web`" in found["web_search"]["missing"]
-    assert "set `services`" in found["vision_analyze"]["missing"]
+    assert "set web.provider" in found["web_search"]["missing"]
+    assert "set services.vision" in found["vision_analyze"]["missing"]
     assert found["toolsets"]["debugging"] == ["file", "terminal", "web"]
 
 
@@ -54,9 +55,9 @@ def test_toolsets_and_environments_narrow_and_widen_it() -> None:
 
 
 def test_a_provider_makes_the_web_available(tmp_path: Path) -> None:
-    (tmp_path / "clotho.yaml").write_text("run:\n  web: {provider: tavily}\n")
+    (tmp_path / "clotho.yaml").write_text("run:\n  plugins: {web: {provider: tavily}}\n")
     assert listed()["web_search"]["missing"] is None
-    corpus = ToolSettings(web=WebSettings(provider="offline", corpus="pages"))
+    corpus = ToolSettings(plugins=sections_of(WebSettings(provider="offline", corpus="pages")))
     found = listing(Registry.discover(), ["web"], corpus)
     assert [tool["missing"] for tool in found["tools"]] == [None, None]
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from clotho.errors import HostUnavailable, ServiceRejected, ServiceUnavailable
+from clotho.plugin_settings import sections_of
 from clotho.plugins.mcp.servers import McpServers
-from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.mcp.tool import McpTool, tools_of
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
@@ -60,7 +61,7 @@ class Notes:
             rollout="run/g0/r0",
             call=("call", place),
             tool_call_id="call_1",
-            settings=ToolSettings(mcp_servers={"notes": self.server}),
+            settings=ToolSettings(plugins=sections_of(McpSettings(servers={"notes": self.server}))),
             state={},
             instance=None,
             claim=claim,

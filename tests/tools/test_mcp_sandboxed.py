@@ -12,14 +12,16 @@ import pytest
 from pydantic import JsonValue
 
 from clotho.errors import SandboxLost, ServiceRejected
-from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
-from clotho.plugins.mcp.settings import McpServer
+from clotho.plugin_settings import sections_of
+from clotho.plugins.mcp.servers import McpServers
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.sandbox.backend import JobState, SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.code_stubs import function
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.registry import Registry
+from clotho.tools.source import ProbedSandbox
 from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.tools.calls import REGISTRY
@@ -78,7 +80,7 @@ class Rollout:
             rollout="run/g0/r0",
             call=("call", place),
             tool_call_id="call_1",
-            settings=ToolSettings(mcp_servers={"notes": self.server}),
+            settings=ToolSettings(plugins=sections_of(McpSettings(servers={"notes": self.server}))),
             state={},
             instance=self.sandbox,
             lease=0,

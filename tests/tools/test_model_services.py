@@ -14,6 +14,7 @@ from aiohttp import web
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
 from clotho.errors import ServiceRejected, ServiceUnavailable
 from clotho.failure_policy import StepAction, policy_for
+from clotho.plugin_settings import sections_of
 from clotho.plugins.services import asking
 from clotho.plugins.services.asking import Asker
 from clotho.plugins.services.image_generate import ImageGenerate
@@ -59,7 +60,7 @@ async def called(
 ) -> Dispatched:
     once = (parts or Parts()).once
     context = CallContext(
-        "r", ("call", "0"), "call", ToolSettings(services=services), state or {}, None, once=once
+        "r", ("call", "0"), "call", ToolSettings(plugins=sections_of(services)), state or {}, None, once=once
     )
     dispatcher = Dispatcher(REGISTRY, lambda name: key)
     return await dispatcher.run(tool, json.dumps(arguments), REGISTRY.names, context)
@@ -209,7 +210,7 @@ async def test_what_is_no_image_is_told_and_costs_nothing(server: ModelServer, i
 async def test_images_are_read_from_the_sandbox_and_written_into_it(
     server: ModelServer, calls: ToolCalls
 ) -> None:
-    calls.settings = ToolSettings(services=server.services())
+    calls.settings = ToolSettings(plugins=sections_of(server.services()))
     made = fields(await calls.run("image_generate", {"prompt": "a dot", "aspect_ratio": "square"}))
     assert made["success"] and server.asked[0][2]["size"] == "1024x1024"
     assert (await calls.context().sandbox.read_file(made["image"], 10_000)).content == PNG
@@ -221,7 +222,7 @@ async def test_images_are_read_from_the_sandbox_and_written_into_it(
 
 
 async def test_an_image_that_is_none_is_told(server: ModelServer, calls: ToolCalls) -> None:
-    calls.settings = ToolSettings(services=server.services())
+    calls.settings = ToolSettings(plugins=sections_of(server.services()))
     for made, image in enumerate((images(b64_json="AAAA"), images(url="http://10.0.0.1/x.png")), 1):
         server.body = image
         assert fields(await calls.run("image_generate", {"prompt": "a dot"}))["error"]
@@ -231,7 +232,7 @@ async def test_an_image_that_is_none_is_told(server: ModelServer, calls: ToolCal
 async def test_an_image_that_a_provider_refuses_to_make_is_a_tool_error(
     server: ModelServer, calls: ToolCalls
 ) -> None:
-    calls.settings = ToolSettings(services=server.services())
+    calls.settings = ToolSettings(plugins=sections_of(server.services()))
     server.status, server.body = 400, {"error": {"message": "blocked", "code": "content_policy"}}
     done = await calls.run("image_generate", {"prompt": "a dot"})
     assert done.failure is not None and "refused the request" in done.failure.error
@@ -254,7 +255,7 @@ async def test_an_image_is_fetched_once(server: ModelServer, calls: ToolCalls) -
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server.body = images(url=f"http://127.0.0.1:{runner.addresses[0][1]}/image.png")
     tool = ImageGenerate(Fetcher(allowed=lambda address: True))
-    calls.settings = ToolSettings(services=server.services())
+    calls.settings = ToolSettings(plugins=sections_of(server.services()))
     context = replace(calls.context(), once=Parts().once)
     for _ in range(2):
         assert json.loads((await tool.run({"prompt": "a dot"}, context)).content)["success"]
@@ -339,7 +340,7 @@ class Looks(Environment):
 
 
 def test_an_environment_names_its_models(server: ModelServer) -> None:
-    config = EnvironmentConfig(enabled_toolsets=("moa", "vision"), services=server.services())
+    config = EnvironmentConfig(enabled_toolsets=("moa", "vision"), plugins=sections_of(server.services()))
     with sandboxed_context(Looks(config)) as task:
         task.play(ScriptedCall(name="mixture_of_agents", arguments={"user_prompt": "Why?"}))
         assert "one says: Why?" in str(task.result.messages)
@@ -349,8 +350,8 @@ def test_an_environment_names_its_models(server: ModelServer) -> None:
 async def test_without_a_model_a_tool_is_not_offered_and_says_so() -> None:
     for tool in ("vision_analyze", "image_generate", "mixture_of_agents"):
         found = REGISTRY.get(tool)
-        assert found is not None and "set `services`" in str(found.missing(ToolSettings()))
-    assert "set `services`" in fields(await called(ModelServices(), "vision_analyze", **SEEN))["error"]
+        assert found is not None and "set services." in str(found.missing(ToolSettings()))
+    assert "set services.vision" in fields(await called(ModelServices(), "vision_analyze", **SEEN))["error"]
 
 
 class Judged(Environment):
@@ -364,8 +365,12 @@ class Judged(Environment):
         return float(said == ["judges says: Is it?"] * 2 + ["judges says: Was it?"])
 
 
+def judged_by(server: ModelServer) -> dict[str, Any]:
+    return sections_of(ModelServices(judge=server.service("judges")))
+
+
 def test_a_reward_may_ask_a_judge(server: ModelServer) -> None:
-    config = EnvironmentConfig(enabled_toolsets=(), services=ModelServices(judge=server.service("judges")))
+    config = EnvironmentConfig(enabled_toolsets=(), plugins=judged_by(server))
     with sandboxed_context(Judged(config)) as task:
         assert task.reward().score == 1.0
     keys = [headers["idempotency-key"] for _, headers, _ in server.asked]
@@ -432,7 +437,7 @@ async def test_an_answer_of_a_judge_that_is_empty_or_cut_off_is_an_outage(
 def test_a_reward_without_a_judge_or_with_one_that_fails(server: ModelServer) -> None:
     with sandboxed_context(Judged(EnvironmentConfig(enabled_toolsets=()))) as task:
         assert task.verifier().ask_judge("Is it?") is None
-    config = EnvironmentConfig(enabled_toolsets=(), services=ModelServices(judge=server.service("judges")))
+    config = EnvironmentConfig(enabled_toolsets=(), plugins=judged_by(server))
     for status, failure in ((503, ServiceUnavailable), (400, ServiceRejected)):
         server.status, server.body = status, {"error": {"message": "no"}}
         with sandboxed_context(Judged(config)) as task, pytest.raises(failure):

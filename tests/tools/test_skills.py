@@ -13,15 +13,18 @@ from clotho.plugins.skills.library import MOST_CHANGED_CHARS, MOST_FILE_CHARS
 from clotho.testing import ScriptedCall, sandboxed_context
 from clotho.tools.dispatch import Dispatched, Dispatcher
 from clotho.tools.tool import CallContext, ToolSettings
-from tests.tools.calls import REGISTRY, SETTINGS, fields
+from tests.tools.calls import REGISTRY, fields
 from tests.tools.rows import SKILL
+
+SKILLS = str(Path(__file__).parent / "skills")
 
 
 class Rollout:
     """Calls of a rollout, each with the state that the earlier ones left."""
 
-    def __init__(self, skills: str | None = SETTINGS.skills) -> None:
-        self.settings = ToolSettings(skills=skills)
+    def __init__(self, skills: str | None = SKILLS) -> None:
+        plugins = {"skills": {"folder": skills}} if skills is not None else {}
+        self.settings = ToolSettings.model_validate({"plugins": plugins})
         self.state: dict[str, Any] = {}
 
     async def call(self, tool: str, /, **arguments: Any) -> Dispatched:
@@ -64,8 +67,7 @@ async def test_skills_are_listed_with_their_categories_and_read() -> None:
 
 
 async def test_changes_belong_to_the_rollout_alone(tmp_path: Path) -> None:
-    assert SETTINGS.skills is not None
-    folder = Path(shutil.copytree(SETTINGS.skills, tmp_path / "skills"))
+    folder = Path(shutil.copytree(SKILLS, tmp_path / "skills"))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     rollout, other = Rollout(str(folder)), Rollout(str(folder))
     assert (await rollout.manage("create", "knots", content=SKILL, category="craft"))["success"]
@@ -124,15 +126,14 @@ async def test_changes_are_bounded_together() -> None:
 
 @pytest.mark.parametrize("path", ["../counting/SKILL.md", "/etc/passwd", "link", "references/../../../../x"])
 async def test_nothing_outside_a_skill_is_read(tmp_path: Path, path: str) -> None:
-    assert SETTINGS.skills is not None
-    folder = Path(shutil.copytree(SETTINGS.skills, tmp_path / "skills"))
+    folder = Path(shutil.copytree(SKILLS, tmp_path / "skills"))
     (folder / "craft" / "spinning" / "link").symlink_to("/etc/passwd")
     found = await Rollout(str(folder)).view("spinning", path)
     assert found["error"] and "root:" not in json.dumps(found)
 
 
 async def test_a_folder_that_is_missing_fails_the_run(tmp_path: Path) -> None:
-    with pytest.raises(ServiceRejected, match="set `skills`"):
+    with pytest.raises(ServiceRejected, match=r"set skills\.folder"):
         await Rollout(None).names()
     with pytest.raises(ServiceRejected, match="isn't there"):
         await Rollout(str(tmp_path / "none")).names()
@@ -146,7 +147,7 @@ async def test_a_question_is_answered_as_the_run_says() -> None:
         "choices_offered": ["wool"],
         "user_response": "Use your judgement.",
     }
-    rollout.settings = ToolSettings(clarify="Wool.")
+    rollout.settings = ToolSettings(plugins={"services": {"clarify_text": "Wool."}})
     assert fields(await rollout.call("clarify", question="Which?"))["user_response"] == "Wool."
     assert "empty" in fields(await rollout.call("clarify", question=" "))["error"]
 
@@ -169,7 +170,8 @@ class Skilled(Environment):
 
 def test_an_environment_names_its_skills() -> None:
     config = EnvironmentConfig(
-        enabled_toolsets=("skills", "clarify"), skills=SETTINGS.skills, clarify="Of wool."
+        enabled_toolsets=("skills", "clarify"),
+        plugins={"skills": {"folder": SKILLS}, "services": {"clarify_text": "Of wool."}},
     )
     with sandboxed_context(Skilled(config)) as task:
         for name, arguments in (("skills_list", "{}"), ("clarify", '{"question": "Of what?"}')):

@@ -12,6 +12,7 @@ from aiohttp import web
 from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item, ToolContext
 from clotho.errors import HostUnavailable, InvalidInput, ServiceRejected, ServiceUnavailable
 from clotho.failure_policy import StepAction, policy_for
+from clotho.plugin_settings import sections_of
 from clotho.plugins.web import corpus
 from clotho.plugins.web.searching import MOST_BYTES
 from clotho.plugins.web.settings import WebSettings
@@ -72,7 +73,8 @@ async def service() -> AsyncIterator[Service]:
 
 
 async def searched(settings: WebSettings | None, key: str | None = KEY, limit: int = 1) -> Dispatched:
-    context = CallContext("r", ("call", "0"), "call", ToolSettings(web=settings), {}, None)
+    asked = ToolSettings(plugins=sections_of(settings) if settings else {})
+    context = CallContext("r", ("call", "0"), "call", asked, {}, None)
     arguments = json.dumps({"query": "q", "limit": limit})
     return await Dispatcher(REGISTRY, lambda name: key).run("web_search", arguments, REGISTRY.names, context)
 
@@ -108,7 +110,7 @@ async def test_a_missing_or_refused_key_fails_at_once(service: Service) -> None:
     service.status = 401
     with pytest.raises(ServiceRejected, match="HTTP 401"):
         await searched(settings)
-    with pytest.raises(ServiceRejected, match="set `web`"):
+    with pytest.raises(ServiceRejected, match=r"set web\.provider"):
         await searched(None)
 
 
@@ -249,7 +251,7 @@ class Research(Environment):
 
 
 def test_an_environment_names_its_corpus() -> None:
-    toolsets: dict[str, Any] = {"enabled_toolsets": ("web",), "web": SETTINGS.web}
+    toolsets: dict[str, Any] = {"enabled_toolsets": ("web",), "plugins": {"web": SETTINGS.plugins["web"]}}
     with sandboxed_context(Research(EnvironmentConfig(**toolsets))) as task:
         played = task.play(ScriptedCall(name="web_search", arguments={"query": "who undid a shroud"}))
         assert "https://example.org/loom" in str(played.messages[-1]["content"])
@@ -258,10 +260,14 @@ def test_an_environment_names_its_corpus() -> None:
 
 def test_a_runs_settings_replace_those_of_its_environment() -> None:
     manifest = run_manifest(
-        "file_tasks", "web", "model", overrides={"web": {"provider": "tavily"}}, settings=RunSettings()
+        "file_tasks",
+        "web",
+        "model",
+        overrides={"plugins": {"web": {"provider": "tavily"}}},
+        settings=RunSettings(),
     )
-    assert manifest.tool_settings.web == WebSettings(provider="tavily")
-    asked = manifest.with_settings(RunSettings(web='{"provider": "exa", "key": "OTHER_KEY"}'))
-    assert asked.tool_settings.web == WebSettings(provider="exa", key="OTHER_KEY")
+    assert manifest.tool_settings.of(WebSettings) == WebSettings(provider="tavily")
+    asked = manifest.with_settings(RunSettings(plugins='{"web": {"provider": "exa", "key": "OTHER_KEY"}}'))
+    assert asked.tool_settings.of(WebSettings) == WebSettings(provider="exa", key="OTHER_KEY")
     with pytest.raises(InvalidInput, match="provider"):
-        manifest.with_settings(RunSettings(web={"provider": "askjeeves"}))
+        manifest.with_settings(RunSettings(plugins={"web": {"provider": "askjeeves"}}))

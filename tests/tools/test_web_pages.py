@@ -13,6 +13,7 @@ from aiohttp import web
 
 from clotho.errors import ServiceUnavailable
 from clotho.failure_policy import StepAction, policy_for
+from clotho.plugin_settings import sections_of
 from clotho.plugins.web import addresses
 from clotho.plugins.web.fetching import MOST_BYTES, MOST_HOPS, Fetcher
 from clotho.plugins.web.settings import WebSettings
@@ -23,7 +24,7 @@ from clotho.tools.tool import CallContext, ToolSettings
 from tests.tools.pdf import pdf
 
 LOOPBACK = "127.0.0.1"
-SETTINGS = ToolSettings(web=WebSettings(provider="tavily"))
+SETTINGS = ToolSettings(plugins=sections_of(WebSettings(provider="tavily")))
 ARTICLE = """<html><head><title>The  Fates</title></head><body><nav><a href="/">Home</a></nav><article>
 <h1>Three sisters</h1><p>{}</p><p>Lachesis measures the thread, and Atropos cuts it when its time has come.</p>
 </article><script>never()</script></body></html>"""

@@ -10,7 +10,7 @@ from temporalio.client import WorkflowFailureError
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import call_key
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.group import ServerTool, ToolManifest
+from clotho.rollouts.group import ToolManifest
 from clotho.runs.groups import scored_groups
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -26,7 +26,7 @@ def asked(folder: Path, *how: str, **settings: Any) -> dict[str, Any]:
     """The configuration of a run whose rollouts have a server of notes."""
     command = [sys.executable, "-S", str(SERVER), str(folder), *how]
     server = {"command": command, "where": "host", **settings}
-    return {"enabled_toolsets": ["terminal", "mcp-notes"], "mcp_servers": {"notes": server}}
+    return {"enabled_toolsets": ["terminal", "mcp-notes"], "plugins": {"mcp": {"servers": {"notes": server}}}}
 
 
 def call(tool: str, text: str) -> ScriptedTurn:
@@ -92,7 +92,8 @@ async def test_a_server_keeps_its_state_through_a_rollout(cluster: Cluster, tmp_
     assert await shown(cluster, "mcp-kept", "0002-00") == '{"result": "2 notes"}'
     tools = await cluster.open_journal().read_required(tools_key("mcp-kept/g000000"), ToolManifest)
     offered = tools.offered("mcp_notes_look_up")
-    assert offered is not None and offered.of_server == ServerTool(server="notes", tool="look-up")
+    assert offered is not None and offered.place is not None
+    assert offered.place.plugin == "mcp" and offered.place.at == {"server": "notes", "tool": "look-up"}
     assert tools.toolsets == ("mcp-notes", "terminal")
 
 
@@ -136,7 +137,7 @@ async def test_a_verification_that_was_interrupted_in_a_call_begins_anew(
     async def called() -> bool:
         return calls.exists()
 
-    asks = {"mcp_servers": asked(tmp_path)["mcp_servers"], "calls": str(calls)}
+    asks = {"plugins": asked(tmp_path)["plugins"], "calls": str(calls)}
     async with serving(script(say("Done."))) as url:
         handle = await cluster.start("mcp-verified", url, environment=ASKS_SERVER, overrides=asks)
         await eventually(called, "the reward's call was made")

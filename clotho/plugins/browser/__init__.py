@@ -4,6 +4,7 @@ from clotho.plugin import Plugin
 
 PLUGIN = Plugin(
     "browser",
+    run_settings="clotho.plugins.browser.settings:BrowserSettings",
     released="clotho.plugins.browser.client:close_pages",
     doctor={"machine": "clotho.plugins.browser.doctor:examine"},
     tools=(

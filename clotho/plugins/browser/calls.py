@@ -21,7 +21,7 @@ NOT_IN_NAMES = re.compile(r"[^\w.() +-]")
 SITE_SECONDS = 30.0
 MOST_SITE_BYTES = 16 << 20
 MOST_STARTS = 3
-NOT_CONFIGURED = "the run names no pages that may be opened: set `browser`"
+NOT_CONFIGURED = "the run names no pages that may be opened: set browser.allow"
 FAILED_SITE = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
 
 
@@ -31,16 +31,20 @@ class BrowserTool(Tool):
     toolset = "browser"
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return NOT_CONFIGURED if settings.browser is None else lacking()
+        return NOT_CONFIGURED if settings.of(BrowserSettings) is None else lacking()
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
         """The browser has its own state; what the sandbox served to it, and files from it, can't be repeated."""
-        sites = context.settings.browser is not None and context.settings.browser.sites
-        return None if sites or f'"{DOWNLOADS}": ' in shown else ToolOutcome(content=shown)
+        settings = context.settings.of(BrowserSettings)
+        return (
+            None
+            if (settings is not None and settings.sites) or f'"{DOWNLOADS}": ' in shown
+            else ToolOutcome(content=shown)
+        )
 
     async def made(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         """Make the call, or tell the model that an attempt at it was interrupted, and show the page."""
-        settings = context.settings.browser
+        settings = context.settings.of(BrowserSettings)
         if settings is None:
             return ToolOutcome(content=text(success=False, error=NOT_CONFIGURED), error=NOT_CONFIGURED)
         await shell.require_alive(context)

@@ -1,19 +1,21 @@
 """Settings of a run's browser: the addresses that its pages may reach."""
 
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, field_validator
 
-from clotho.frozen_model import WHERE_SET, FrozenModel
+from clotho.plugin_settings import RunPluginSettings
 
 HOST = re.compile(r"(\*|(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:\d{1,5})?")
 MOST_DOWNLOADS_MB = 16
 SITE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
-class BrowserSettings(FrozenModel):
+class BrowserSettings(RunPluginSettings):
     """Settings of the browser tools. Without an entry in `allow` or `sites`, no page can be opened."""
+
+    plugin: ClassVar[str] = "browser"
 
     allow: tuple[str, ...] = ()
     """Hosts that pages may reach: `example.org`, `*.example.org`, `127.0.0.1:8000`, or `*` for all public ones.
@@ -24,7 +26,7 @@ class BrowserSettings(FrozenModel):
     """Host names served from the sandbox, and the command that answers one HTTP request on its standard input."""
     seconds: float = Field(default=30.0, gt=0)
     """Seconds that a page may take to load."""
-    downloads_mb: Annotated[float, Field(ge=0, le=MOST_DOWNLOADS_MB), WHERE_SET] = 0.0
+    downloads_mb: Annotated[float, Field(ge=0, le=MOST_DOWNLOADS_MB)] = 0.0
     """MiB of files that one call may download into `downloads` of the sandbox's working directory; 0: none."""
 
     @field_validator("allow")

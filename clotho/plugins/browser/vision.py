@@ -7,11 +7,12 @@ from clotho.errors import InvalidInput
 from clotho.plugins.browser.calls import BrowserTool
 from clotho.plugins.services.asking import Asker, counted, used_up
 from clotho.plugins.services.images import data_url
+from clotho.plugins.services.settings import services_of
 from clotho.tools.results import answer, problem, refusal
 from clotho.tools.schemas import boolean, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, ToolOutcome, ToolSettings
 
-NO_MODEL = "the run names no model that sees: set `services`"
+NO_MODEL = "the run names no model that sees: set services.vision"
 
 
 class BrowserVision(BrowserTool):
@@ -28,10 +29,10 @@ class BrowserVision(BrowserTool):
     )
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return super().missing(settings) or (None if settings.services.vision else NO_MODEL)
+        return super().missing(settings) or (None if services_of(settings).vision else NO_MODEL)
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        service = context.settings.services.vision
+        service = services_of(context.settings).vision
         if service is None:
             return problem(f"browser_vision: {NO_MODEL}", success=False)
         if (full := used_up(context, 1)) is not None:

@@ -1,7 +1,6 @@
 """The conversations of one process with its rollouts' servers: begun by a call, ended when idle."""
 
 import asyncio
-import importlib.util
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,8 +11,8 @@ from clotho.plugins.mcp.client import ClientConversation, Transport
 from clotho.plugins.mcp.sandboxed import SandboxedServer
 from clotho.plugins.mcp.service import Service
 from clotho.plugins.mcp.session import Definition, NotStarted, Session
-from clotho.plugins.mcp.settings import McpServer
-from clotho.sandbox.backend import SandboxInstance
+from clotho.plugins.mcp.settings import McpServer, missing_package
+from clotho.tools.source import ProbedSandbox
 from clotho.tools.tool import CallContext
 
 IDLE_SECONDS = 600.0
@@ -21,16 +20,6 @@ SWEEP_SECONDS = 30.0
 MOST_SESSIONS = 256
 MOST_REMEMBERED = 1024
 INHERITED = ("PATH", "HOME", "LANG")
-EXTRA = "the `mcp` package is missing: pip install 'clotho-rollouts[mcp]'"
-
-
-@dataclass(frozen=True)
-class ProbedSandbox:
-    """A sandbox in which servers are asked for their tools, and how its jobs' keys begin."""
-
-    instance: SandboxInstance
-    scope: tuple[str | int, ...]
-    directory: str
 
 
 @dataclass
@@ -166,11 +155,6 @@ def _unusable(name: str, error: NotStarted) -> ServiceUnavailable | ServiceRejec
 def _require_package(name: str) -> None:
     if missing := missing_package():
         raise ServiceRejected(f"MCP server {name}: {missing}")
-
-
-def missing_package() -> str | None:
-    """What is missing for servers to be used, or None."""
-    return None if importlib.util.find_spec("mcp") else EXTRA
 
 
 def _headers(secrets: dict[str, str]) -> dict[str, str]:

@@ -1,16 +1,18 @@
 """Settings of an MCP server: where it runs, what it is given, and what is known of its tools."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+import importlib.util
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from clotho.frozen_model import FrozenModel
+from clotho.plugin_settings import BroughtToolset, RunPluginSettings
 
 ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EVERY_TOOL = "*"
 TOOLSET_PREFIX = "mcp-"
+EXTRA = "the `mcp` package is missing: pip install 'clotho-rollouts[mcp]'"
 
 
 class McpServer(FrozenModel):
@@ -48,6 +50,13 @@ class McpServer(FrozenModel):
         """Whether it runs in the rollout's sandbox."""
         return self.command is not None and self.where == "sandbox"
 
+    @property
+    def place(self) -> str:
+        """Where it runs, for readers."""
+        if self.url is not None:
+            return "at its URL"
+        return "in the sandbox" if self.sandboxed else "on a worker"
+
     def repeats(self, tool: str) -> bool:
         """Whether a call of `tool` may be made again when its answer is lost."""
         return EVERY_TOOL in self.idempotent or tool in self.idempotent
@@ -58,12 +67,30 @@ def toolset_of(server: str) -> str:
     return TOOLSET_PREFIX + server
 
 
-def wanted_servers(
-    servers: Mapping[str, McpServer], enabled: Sequence[str] | None, disabled: Sequence[str]
-) -> dict[str, McpServer]:
-    """The servers whose toolsets are enabled; `enabled=None`: all but those `disabled`."""
-    return {
-        name: server
-        for name, server in servers.items()
-        if (enabled is None or toolset_of(name) in enabled) and toolset_of(name) not in disabled
-    }
+def missing_package() -> str | None:
+    """What is missing for servers to be used, or None."""
+    return None if importlib.util.find_spec("mcp") else EXTRA
+
+
+class McpSettings(RunPluginSettings):
+    """The MCP servers of a run; the tools of each are the toolset `mcp-{name}`."""
+
+    plugin: ClassVar[str] = "mcp"
+    servers: dict[ServerName, McpServer] = {}
+    """Servers by name."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(variable for server in self.servers.values() for variable in server.secrets.values())
+
+    @property
+    def toolsets(self) -> tuple[BroughtToolset, ...]:
+        return tuple(
+            BroughtToolset(toolset_of(name), f"mcp_{name}_…", server.place, missing_package())
+            for name, server in self.servers.items()
+        )
+
+    @property
+    def on_hosts(self) -> frozenset[str]:
+        commands = {name: server for name, server in self.servers.items() if server.command}
+        return frozenset(f"{name} {server!r}" for name, server in commands.items() if not server.sandboxed)

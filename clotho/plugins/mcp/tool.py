@@ -13,12 +13,13 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
 from clotho.identifiers.ids import displayable
-from clotho.plugins.mcp.servers import McpServers, ProbedSandbox
+from clotho.plugins.mcp.servers import McpServers
 from clotho.plugins.mcp.session import Answer, Definition, NoAnswer, NotStarted, Refused
-from clotho.plugins.mcp.settings import McpServer, toolset_of
+from clotho.plugins.mcp.settings import McpServer, McpSettings, toolset_of
 from clotho.tools.claims import is_first, journalled
 from clotho.tools.results import INTERRUPTED, answer, problem, refusal
-from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
+from clotho.tools.source import ProbedSandbox
+from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolPlace, ToolSettings
 
 MOST_NAME_CHARS = 64
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
@@ -39,6 +40,8 @@ class Offer:
 class McpTool(Tool):
     """A tool of a server."""
 
+    called_by_code = True
+
     @property
     @abstractmethod
     def offer(self) -> Offer: ...
@@ -50,7 +53,7 @@ class McpTool(Tool):
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         if self.sandboxed:
             return await self._run_in_sandbox(arguments, context)
-        server = context.settings.mcp_servers[self.offer.server]
+        server = self._server(context.settings)
         repeats = server.repeats(self.offer.tool)
         bounds = (server.seconds, context.seconds_left)
         seconds = min(bound for bound in bounds if bound is not None)
@@ -86,11 +89,16 @@ class McpTool(Tool):
 
     def repeats(self, settings: ToolSettings) -> bool:
         """Whether a call may be made again when its answer is lost."""
-        return settings.mcp_servers[self.offer.server].repeats(self.offer.tool)
+        return self._server(settings).repeats(self.offer.tool)
+
+    def _server(self, settings: ToolSettings) -> McpServer:
+        found = settings.of(McpSettings)
+        assert found is not None, "a tool of a server was offered to a run without servers"
+        return found.servers[self.offer.server]
 
     async def _run_in_sandbox(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         """The agent may have done anything to the server: whatever that does, the model is told."""
-        sandbox, settings = context.sandbox, context.settings.mcp_servers[self.offer.server]
+        sandbox, settings = context.sandbox, self._server(context.settings)
         server = self.servers.in_sandbox(context, self.offer.server, settings)
         bounds = (settings.seconds, context.seconds_left)
         seconds = min(bound for bound in bounds if bound is not None)
@@ -173,6 +181,7 @@ def mcp_tool(
         "description": description,
         "parameters": dict(parameters),
         "offer": offer,
+        "place": ToolPlace(plugin=McpSettings.plugin, at={"server": offer.server, "tool": offer.tool}),
         "servers": servers,
         "sandboxed": sandboxed,
         "changes_workspace": sandboxed,

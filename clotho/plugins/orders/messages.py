@@ -11,6 +11,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
+from clotho.plugin_settings import run_settings_here
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import RunSettings
@@ -59,7 +60,7 @@ class RunOrder(FrozenModel):
         manifest = self._manifest(run, self.environment_config).with_settings(defaults, self.settings)
         if not _on_hosts(manifest) <= _on_hosts(self._manifest(run, {}).with_settings(defaults)):
             raise InvalidInput(
-                "mcp_servers with `where: host` and unsafe_local can't be ordered, since they run with a worker's "
+                "MCP servers with `where: host` and unsafe_local can't be ordered, since they run with a worker's "
                 "rights: set them in the clotho.yaml of the rollout API, or begin the run with `clotho run`"
             )
         return manifest
@@ -80,9 +81,8 @@ class RunOrder(FrozenModel):
 
 def _on_hosts(manifest: RunManifest) -> set[str]:
     """What of a run runs on hosts, outside of sandboxes."""
-    servers = manifest.tool_settings.mcp_servers.items()
-    commands = {f"{name} {server!r}" for name, server in servers if server.command and not server.sandboxed}
-    return commands | ({"unsafe_local"} if manifest.sandbox.unsafe_local else set())
+    of_plugins = (each.on_hosts for each in run_settings_here(manifest.tool_settings.plugins))
+    return set().union(*of_plugins) | ({"unsafe_local"} if manifest.sandbox.unsafe_local else set())
 
 
 class GroupOrder(FrozenModel):

@@ -4,6 +4,8 @@ from clotho.plugin import Plugin
 
 PLUGIN = Plugin(
     "services",
+    run_settings="clotho.plugins.services.settings:ModelServices",
+    judge="clotho.plugins.services.asking:judge",
     tools=(
         "clotho.plugins.services.clarify:Clarify",
         "clotho.plugins.services.image_generate:ImageGenerate",

@@ -17,11 +17,11 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable, truncate_middle
 from clotho.imported import load
-from clotho.plugins.services.settings import ModelService
+from clotho.plugins.services.settings import ModelService, services_of
 from clotho.tools.results import problem
 from clotho.tools.retry_after import retry_after
 from clotho.tools.secrecy import Redactor
-from clotho.tools.tool import CallContext, ToolOutcome
+from clotho.tools.tool import CallContext, Question, ToolOutcome
 
 if TYPE_CHECKING:
     import openai
@@ -180,9 +180,18 @@ class Asker:
             ) from None
 
 
+async def judge(question: Question) -> str | None:
+    """The verdict of the model that the run has set as its judge; None: it has set none."""
+    model = services_of(question.settings).judge
+    if model is None:
+        return None
+    asker = Asker(question.once, question.variable, question.key)
+    return await asker.verdict(model, question.prompt, question.number)
+
+
 def used_up(context: CallContext, wanted: int) -> str | None:
     """What the model is told where its rollout may not make `wanted` further calls of models."""
-    services = context.settings.services
+    services = services_of(context.settings)
     if _made(context) + wanted <= services.max_calls:
         return None
     return f"The {services.max_calls} calls of other models that this task may make are used up"

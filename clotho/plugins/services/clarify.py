@@ -1,6 +1,7 @@
 """The `clarify` tool: a question to the user, answered by the run's settings, or a model."""
 
 from clotho.plugins.services.asking import Asker, counted, used_up
+from clotho.plugins.services.settings import services_of
 from clotho.tools.results import answer, problem
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
@@ -36,11 +37,11 @@ class Clarify(Tool):
         question = arguments["question"].strip()
         if not question:
             return problem("The question is empty")
-        service = context.settings.services.clarify
+        service = services_of(context.settings).clarify
         if service is not None and (full := used_up(context, 1)) is not None:
             return problem(full)
         choices = [each.strip() for each in arguments.get("choices") or [] if each.strip()]
-        said = context.settings.clarify
+        said = services_of(context.settings).clarify_text
         if service is not None:
             asked = "\n- ".join([question, *choices])
             messages = [{"role": "system", "content": IN_PLACE}, {"role": "user", "content": asked}]

@@ -5,6 +5,7 @@ import base64
 from clotho.errors import FileRefused, InvalidInput, truncate_middle
 from clotho.plugins.services.asking import Asker, counted, used_up
 from clotho.plugins.services.images import decoded, media_type
+from clotho.plugins.services.settings import services_of
 from clotho.plugins.web.fetching import Fetcher
 from clotho.tools.results import answer, problem, refusal
 from clotho.tools.schemas import object_schema, string
@@ -28,10 +29,10 @@ class ImageGenerate(Tool):
         self._fetcher = fetcher or Fetcher()
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return None if settings.services.image else "the run names no model that makes images: set `services`"
+        return None if services_of(settings).image else "no model of the run makes images: set services.image"
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        service = context.settings.services.image
+        service = services_of(context.settings).image
         if service is None:
             return problem(f"image_generate: {self.missing(context.settings)}", success=False)
         if (full := used_up(context, 1)) is not None:

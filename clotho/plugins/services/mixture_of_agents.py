@@ -4,7 +4,7 @@ import asyncio
 
 from clotho.errors import InvalidInput
 from clotho.plugins.services.asking import Asker, counted, used_up
-from clotho.plugins.services.settings import ModelService
+from clotho.plugins.services.settings import ModelService, services_of
 from clotho.tools.results import answer, problem
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
@@ -29,10 +29,10 @@ class MixtureOfAgents(Tool):
     parameters = object_schema("user_prompt", user_prompt=string("The whole question, with all it needs"))
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return None if settings.services.moa else "the run names no models to ask: set `services`"
+        return None if services_of(settings).moa else "the run names no models to ask: set services.moa"
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        models, prompt = context.settings.services.moa, arguments["user_prompt"]
+        models, prompt = services_of(context.settings).moa, arguments["user_prompt"]
         if not models:
             return problem(f"mixture_of_agents: {self.missing(context.settings)}", success=False)
         if (full := used_up(context, len(models) + 1)) is not None:

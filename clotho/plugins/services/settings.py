@@ -1,10 +1,12 @@
 """Settings of the models that tools call."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, JsonValue
 
 from clotho.frozen_model import FrozenModel
+from clotho.plugin_settings import RunPluginSettings
+from clotho.tools.tool import ToolSettings
 
 
 class ModelService(FrozenModel):
@@ -21,8 +23,10 @@ class ModelService(FrozenModel):
     """Further fields of every request, such as max_tokens or size."""
 
 
-class ModelServices(FrozenModel):
+class ModelServices(RunPluginSettings):
     """The models that tools call, each by what it is for; a tool without its model isn't offered."""
+
+    plugin: ClassVar[str] = "services"
 
     vision: ModelService | None = None
     """Answers `vision_analyze`, by chat completions with images."""
@@ -31,8 +35,15 @@ class ModelServices(FrozenModel):
     moa: tuple[ModelService, ...] = ()
     """Models that `mixture_of_agents` asks; the first also makes one answer of theirs."""
     clarify: ModelService | None = None
-    """Answers `clarify` in place of its text."""
+    """Answers `clarify` in place of `clarify_text`."""
+    clarify_text: Annotated[str, Field(min_length=1)] = "Use your judgement."
+    """What `clarify` answers in place of a user, unless a model does."""
     judge: ModelService | None = None
     """Answers `ctx.ask_judge` of rewards."""
     max_calls: Annotated[int, Field(ge=1)] = 50
     """Calls of these models by tools that one rollout may make."""
+
+
+def services_of(settings: ToolSettings) -> ModelServices:
+    """The models of a run; a run that sets nothing has none."""
+    return settings.of(ModelServices) or ModelServices()

@@ -3,6 +3,7 @@
 from clotho.errors import InvalidInput
 from clotho.plugins.services.asking import Asker, counted, used_up
 from clotho.plugins.services.images import data_url, image
+from clotho.plugins.services.settings import services_of
 from clotho.plugins.web.fetching import Fetcher
 from clotho.tools.results import answer, problem, refusal
 from clotho.tools.schemas import object_schema, string
@@ -25,10 +26,12 @@ class VisionAnalyze(Tool):
         self._fetcher = fetcher or Fetcher()
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return None if settings.services.vision else "the run names no model that sees: set `services`"
+        return (
+            None if services_of(settings).vision else "the run names no model that sees: set services.vision"
+        )
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        service = context.settings.services.vision
+        service = services_of(context.settings).vision
         if service is None:
             return problem(f"vision_analyze: {self.missing(context.settings)}", success=False)
         if (full := used_up(context, 1)) is not None:

@@ -4,6 +4,7 @@ from clotho.plugin import Plugin
 
 PLUGIN = Plugin(
     "skills",
+    run_settings="clotho.plugins.skills.settings:SkillsSettings",
     tools=(
         "clotho.plugins.skills.skill_manage:SkillManage",
         "clotho.plugins.skills.skill_view:SkillView",

@@ -16,6 +16,8 @@ from pydantic import JsonValue
 from clotho.errors import HostUnavailable, InvalidInput, ServiceRejected
 from clotho.frozen_model import FrozenModel
 from clotho.host_failures import described
+from clotho.plugins.skills.settings import SkillsSettings
+from clotho.tools.tool import ToolSettings
 from clotho.untrusted import Unreadable, load_yaml
 
 SLOT = "skills"
@@ -31,7 +33,7 @@ MOST_CHANGED_CHARS = 256_000
 DESCRIPTION_CHARS = 1_024
 MOST_FRONT_MATTER_CHARS = 8_000
 """Characters of a SKILL.md down to the end of its front matter, which takes 80 ms to parse."""
-NOT_CONFIGURED = "the run names no folder of skills: set `skills`"
+NOT_CONFIGURED = "the run names no folder of skills: set skills.folder"
 
 
 class Changed(FrozenModel):
@@ -86,12 +88,13 @@ class Skill:
 Library = dict[str, Skill]
 
 
-def library(folder: str | None, state: Mapping[str, JsonValue]) -> Library:
+def library(settings: ToolSettings, state: Mapping[str, JsonValue]) -> Library:
     """The rollout's skills by name. Raises ServiceRejected without a folder, HostUnavailable for one that fails."""
-    if folder is None:
+    skills = settings.of(SkillsSettings)
+    if skills is None:
         raise ServiceRejected(NOT_CONFIGURED)
     try:
-        shipped = _shipped(Path(folder))
+        shipped = _shipped(Path(skills.folder))
     except OSError as error:
         raise HostUnavailable(f"the folder of skills can't be read: {described(error)}") from error
     for name, changed in changes(state).items():

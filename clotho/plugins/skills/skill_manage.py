@@ -20,6 +20,7 @@ from clotho.plugins.skills.library import (
     require_path,
     require_skill,
 )
+from clotho.plugins.skills.settings import SkillsSettings
 from clotho.tools.results import text
 from clotho.tools.schemas import boolean, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
@@ -54,7 +55,7 @@ class SkillManage(Tool):
     )
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return NOT_CONFIGURED if settings.skills is None else None
+        return NOT_CONFIGURED if settings.of(SkillsSettings) is None else None
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         return await asyncio.to_thread(_managed, arguments, context)
@@ -62,7 +63,7 @@ class SkillManage(Tool):
 
 def _managed(arguments: Arguments, context: CallContext) -> ToolOutcome:
     name, action = arguments["name"], arguments["action"]
-    skills = library(context.settings.skills, context.state)
+    skills = library(context.settings, context.state)
     changed = _changed(action, name, arguments, skills)
     kept = {each: value and value.model_dump() for each, value in changes(context.state).items()}
     kept[name] = changed and changed.model_dump()

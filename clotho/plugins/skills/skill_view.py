@@ -3,6 +3,7 @@
 import asyncio
 
 from clotho.plugins.skills.library import MAIN, NOT_CONFIGURED, library, require_path
+from clotho.plugins.skills.settings import SkillsSettings
 from clotho.tools.results import answer, problem
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
@@ -23,14 +24,14 @@ class SkillView(Tool):
     )
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return NOT_CONFIGURED if settings.skills is None else None
+        return NOT_CONFIGURED if settings.of(SkillsSettings) is None else None
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         return await asyncio.to_thread(_shown, arguments, context)
 
 
 def _shown(arguments: Arguments, context: CallContext) -> ToolOutcome:
-    skills = library(context.settings.skills, context.state)
+    skills = library(context.settings, context.state)
     name, path = arguments["name"], require_path(arguments.get("file_path") or MAIN)
     if name not in skills:
         known = list(skills)[:MOST_NAMED]

@@ -3,6 +3,7 @@
 import asyncio
 
 from clotho.plugins.skills.library import NOT_CONFIGURED, library
+from clotho.plugins.skills.settings import SkillsSettings
 from clotho.tools.results import answer
 from clotho.tools.schemas import object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
@@ -20,14 +21,14 @@ class SkillsList(Tool):
     parameters = object_schema(category=string("List only the skills of this category"))
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return NOT_CONFIGURED if settings.skills is None else None
+        return NOT_CONFIGURED if settings.of(SkillsSettings) is None else None
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         return await asyncio.to_thread(_listed, arguments.get("category"), context)
 
 
 def _listed(category: str | None, context: CallContext) -> ToolOutcome:
-    skills = list(library(context.settings.skills, context.state).values())
+    skills = list(library(context.settings, context.state).values())
     shown = [
         {"name": skill.name, "description": skill.description, "category": skill.category or None}
         for skill in skills

@@ -1,16 +1,19 @@
 """Settings of a run's web tools: a provider, or an offline corpus in its place."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from clotho.frozen_model import FrozenModel
+from clotho.plugin_settings import RunPluginSettings
 
 
-class WebSettings(FrozenModel):
-    """Settings of `web_search` and `web_extract`."""
+class WebSettings(RunPluginSettings):
+    """Settings of `web_search` and `web_extract`; without them, neither is offered."""
+
+    plugin: ClassVar[str] = "web"
 
     provider: Literal["brave", "exa", "firecrawl", "searxng", "tavily", "offline"]
+    """What `web_search` asks."""
     url: str | None = None
     """The provider's address; None: its usual one, which `searxng` doesn't have."""
     key: str | None = None

@@ -5,6 +5,7 @@ import asyncio
 from clotho.errors import InvalidInput, ServiceRejected
 from clotho.plugins.web import corpus, reading
 from clotho.plugins.web.fetching import Fetcher
+from clotho.plugins.web.settings import WebSettings
 from clotho.tools.results import answer
 from clotho.tools.schemas import object_schema
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
@@ -13,12 +14,13 @@ MOST_URLS = 5
 MOST_CHARS = 18_000
 """Characters of one document: all of a call's stay below the bound on results."""
 CUT = "\n[… cut at {:,} of {:,} characters]"
-NOT_CONFIGURED = "the run names no provider and no corpus: set `web`"
+NOT_CONFIGURED = "the run names no provider and no corpus: set web.provider"
 
 
 class WebExtract(Tool):
     name = "web_extract"
     toolset = "web"
+    called_by_code = True
     sandboxed = False
     changes_workspace = False
     read_only = True
@@ -40,14 +42,15 @@ class WebExtract(Tool):
         self._fetcher = fetcher or Fetcher()
 
     def missing(self, settings: ToolSettings) -> str | None:
-        if settings.web is None:
+        web = settings.of(WebSettings)
+        if web is None:
             return NOT_CONFIGURED
-        return reading.missing() if settings.web.corpus is None else None
+        return reading.missing() if web.corpus is None else None
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         if (why := self.missing(context.settings)) is not None:
             raise ServiceRejected(f"web_extract: {why}")
-        web = context.settings.web
+        web = context.settings.of(WebSettings)
         urls = arguments["urls"]
         if web is None or web.corpus is None:
             return answer(results=await asyncio.gather(*(self._page(url) for url in urls)))

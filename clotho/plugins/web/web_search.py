@@ -6,6 +6,7 @@ from clotho.errors import InvalidInput, ServiceRejected
 from clotho.plugins.web import corpus
 from clotho.plugins.web.provider import Found
 from clotho.plugins.web.searching import search
+from clotho.plugins.web.settings import WebSettings
 from clotho.tools.results import answer, problem
 from clotho.tools.schemas import integer, object_schema, string
 from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
@@ -13,12 +14,13 @@ from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSet
 DEFAULT_RESULTS, MOST_RESULTS = 5, 20
 MOST_QUERY_CHARS = 400
 TITLE_CHARS, DESCRIPTION_CHARS = 300, 1_000
-NOT_CONFIGURED = "the run names no provider: set `web`"
+NOT_CONFIGURED = "the run names no provider: set web.provider"
 
 
 class WebSearch(Tool):
     name = "web_search"
     toolset = "web"
+    called_by_code = True
     sandboxed = False
     changes_workspace = False
     read_only = True
@@ -38,7 +40,7 @@ class WebSearch(Tool):
     )
 
     def missing(self, settings: ToolSettings) -> str | None:
-        return NOT_CONFIGURED if settings.web is None else None
+        return NOT_CONFIGURED if settings.of(WebSettings) is None else None
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         if not arguments["query"].strip():
@@ -49,7 +51,8 @@ class WebSearch(Tool):
 
 
 async def _results(arguments: Arguments, context: CallContext) -> list[Found]:
-    web, query, limit = context.settings.web, arguments["query"], arguments.get("limit", DEFAULT_RESULTS)
+    web = context.settings.of(WebSettings)
+    query, limit = arguments["query"], arguments.get("limit", DEFAULT_RESULTS)
     if web is None:
         raise ServiceRejected(f"web_search: {NOT_CONFIGURED}")
     if web.corpus is None:

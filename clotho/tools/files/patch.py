@@ -50,6 +50,7 @@ class Intent(FrozenModel):
 class Patch(Tool):
     name = "patch"
     toolset = "file"
+    called_by_code = True
     description = (
         "Edit files in place; use it rather than sed or awk in the terminal. mode=replace replaces old_string by "
         "new_string in one file: matching tolerates differences in whitespace, indentation and quotes, and must "

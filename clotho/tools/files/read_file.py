@@ -46,6 +46,7 @@ WORDS = {
 class ReadFile(Tool):
     name = "read_file"
     toolset = "file"
+    called_by_code = True
     changes_workspace = False
     read_only = True
     unlimited_result = True

@@ -18,6 +18,7 @@ WILDCARDS = frozenset("*?[{")
 class SearchFiles(Tool):
     name = "search_files"
     toolset = "file"
+    called_by_code = True
     changes_workspace = False
     read_only = True
     description = (

@@ -16,6 +16,7 @@ CREATED, PRESENT = b"created", b"present"
 class WriteFile(Tool):
     name = "write_file"
     toolset = "file"
+    called_by_code = True
     description = (
         "Write a whole file, replacing what was there and making missing directories. Use it rather than echo or "
         "a heredoc in the terminal; to change a part of a file use patch. The syntax of Python, JSON and TOML "

@@ -5,10 +5,12 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
 from clotho.plugin import Plugin
+from clotho.plugin_settings import sections_of
 from clotho.plugins.browser.launch import lacking
 from clotho.plugins.browser.settings import BrowserSettings
-from clotho.plugins.mcp.settings import McpServer
+from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.services.settings import ModelService, ModelServices
+from clotho.plugins.skills.settings import SkillsSettings
 from clotho.plugins.web.settings import WebSettings
 from clotho.tools import catalogue, registry
 from clotho.tools.delegation import DelegationSettings
@@ -99,10 +101,7 @@ def test_none_means_everything_and_an_empty_list_nothing(installed: Registry) ->
     model = ModelService(url="http://127.0.0.1:1/v1", model="m")
     services = ModelServices(vision=model, image=model, moa=(model,))
     settings = ToolSettings(
-        web=corpus,
-        skills="skills",
-        services=services,
-        browser=BrowserSettings(),
+        plugins=sections_of(corpus, SkillsSettings(folder="skills"), services, BrowserSettings()),
         delegation=DelegationSettings(),
     )
     everything = resolve(installed, settings=settings)
@@ -129,14 +128,14 @@ def test_a_composite_is_its_leaves(installed: Registry) -> None:
     resolution = resolve(installed, ["debugging"])
     assert {"terminal", "process"} <= {tool.name for tool in resolution.tools}
     assert set(resolution.unavailable) == {"web_search", "web_extract"}
-    assert "set `web`" in resolution.unavailable["web_search"]
+    assert "set web.provider" in resolution.unavailable["web_search"]
 
 
 def test_what_is_not_built_is_reported(installed: Registry) -> None:
     assert resolve(Registry([]), ["vision"]).unavailable == {"vision_analyze": "not built in this version"}
     resolution = resolve(installed, ["vision", "memory"])
     assert resolution.tools == ()
-    assert "set `services`" in resolution.unavailable["vision_analyze"]
+    assert "set services.vision" in resolution.unavailable["vision_analyze"]
     assert resolution.unavailable["memory"] == "not available in RL environments"
 
 
@@ -196,7 +195,7 @@ def test_a_sample_without_tools_is_drawn_again(installed: Registry) -> None:
 
 def test_a_distribution_that_no_tool_is_there_for_says_what_is_missing(installed: Registry) -> None:
     with pytest.raises(
-        InvalidInput, match=r"no sample of the distribution leaves a tool: .*web_search: .*set `web`"
+        InvalidInput, match=r"no sample of the distribution leaves a tool: .*web_search: .*set web.provider"
     ):
         resolve(installed, distribution="minimal")
     with pytest.raises(InvalidInput, match="all of its tools are disabled"):
@@ -209,7 +208,9 @@ def test_servers_are_added_to_a_sample_unless_it_names_them() -> None:
         toolset = "mcp-notes"
 
     registry = Registry([Weather(), Note()])
-    settings = ToolSettings(mcp_servers={"notes": McpServer(command=("notes",))})
+    settings = ToolSettings(
+        plugins=sections_of(McpSettings(servers={"notes": McpServer(command=("notes",))}))
+    )
 
     def toolsets(distribution: dict[str, float]) -> set[tuple[str, ...]]:
         return {
