@@ -20,7 +20,7 @@ from temporalio.runtime import Runtime
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from activities.budgets import BudgetWatch
-from activities.host import Host, local_activities
+from activities.host import Activities, Host, local_activities
 from activities.llm import Model
 from activities.notifications import Notifications
 from activities.pauses import PauseActivities
@@ -46,8 +46,6 @@ from clotho.monitoring.endpoint import open_runtime
 from clotho.monitoring.metrics import Metrics
 from clotho.monitoring.sandbox_counts import SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
-from clotho.plugins.notices.sending import Notifier
-from clotho.plugins.notices.settings import NotifySettings
 from clotho.processes.ending import exit_status, leave, stop_signal
 from clotho.processes.group import ProcessGroup, ProcessPlan
 from clotho.processes.liveness import Liveness
@@ -192,10 +190,8 @@ class Composition:
 
     def tools(self, host: Host, host_queue: str, process_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
-        notifications = Notifications(
-            Notifier(self.settings.of(NotifySettings), self.settings.worker.model_keys)
-        )
-        of_campaigns = (*host.of_campaigns, notifications.run_notice_command, notifications.post_notice)
+        notifications = Notifications(self.settings)
+        of_campaigns: Activities = (*host.of_campaigns, notifications.list_hooks, notifications.call_hook)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,

@@ -1,24 +1,31 @@
-"""The activities that tell of runs that paused themselves or ended."""
+"""The activities that tell plugins' hooks of runs that paused themselves or ended."""
 
 from temporalio import activity
 
 from activities.guard import activity_guard
-from clotho.plugins.notices.sending import Notifier
-from clotho.rollouts.notice import Notice
+from clotho.config import Settings
+from clotho.errors import HostUnavailable
+from clotho.plugin import load, plugins
+from clotho.rollouts.notice import HookCall
 
 
 class Notifications:
-    """Activities of the environment's queue; each does nothing where the worker's settings don't ask for it."""
+    """Activities of the environment's queue."""
 
-    def __init__(self, notifier: Notifier) -> None:
-        self._notifier = notifier
-
-    @activity.defn
-    async def run_notice_command(self, notice: Notice) -> None:
-        async with activity_guard(notice.run):
-            await self._notifier.run_command(notice)
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
 
     @activity.defn
-    async def post_notice(self, notice: Notice) -> None:
-        async with activity_guard(notice.run):
-            await self._notifier.post(notice)
+    async def list_hooks(self, run: str) -> list[str]:
+        """The names of the hooks that plugins have here, each after its plugin's."""
+        async with activity_guard(run):
+            return [f"{name}.{hook}" for name, plugin in plugins().items() for hook in plugin.hooks]
+
+    @activity.defn
+    async def call_hook(self, call: HookCall) -> None:
+        async with activity_guard(call.notice.run):
+            name, _, hook = call.hook.partition(".")
+            plugin = plugins().get(name)
+            if plugin is None or hook not in plugin.hooks:
+                raise HostUnavailable(f"the hook {call.hook} of this run isn't installed on this host")
+            await load(plugin.hooks[hook])(call.notice, self._settings)

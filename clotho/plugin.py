@@ -54,6 +54,16 @@ class Exporter:
 
 
 @dataclass(frozen=True)
+class RunLog:
+    """An option of `clotho run` that logs the run somewhere while it is followed."""
+
+    target: str
+    """A function `(value, journal, manifest)` that opens a FollowedLog (`clotho/cli/follow.py`), to be entered."""
+    summary: str
+    metavar: str
+
+
+@dataclass(frozen=True)
 class Plugin:
     """What a package offers; each `target` is `module:attribute`."""
 
@@ -77,6 +87,13 @@ class Plugin:
     """Target of a function `async (scope, rollout)` that ends what a host's workers keep for a rollout.
 
     It is called when the rollout gives its sandbox back, once at least, and raises nothing."""
+    hooks: Mapping[str, str] = field(default_factory=dict)
+    """Hooks of runs' lives: name -> target of a function `async (Notice, Settings)`, called on a worker for tools.
+
+    It is told, once at least, of each pause that a run made itself and of each end, and does nothing where the
+    settings don't ask for it. It raises Unavailable for what may pass, InvalidInput for what has to be mended."""
+    run_logs: Mapping[str, RunLog] = field(default_factory=dict)
+    """Options of `clotho run` by name, each of which logs the run while it is followed."""
     doctor: Mapping[str, str] = field(default_factory=dict)
     """Section of `clotho doctor` -> target of a function `async (Examination) -> list of Finding`."""
     status: str | None = None

@@ -48,13 +48,6 @@ PLUGINS_THAT_USE_OTHERS = {
     "trainers": {"orders"},
     "wandb": {"atropos"},
 }
-CORE_THAT_KNOWS_PLUGINS = {
-    "activities/notifications.py": {"notices"},
-    "clotho/cli/run.py": {"wandb"},
-    "worker.py": {"notices"},
-}
-"""Files of the core that still import plugins: the list may only shrink."""
-
 SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
 SUPERVISOR_LAYERS = (
     "bytes confine control sha256",
@@ -133,14 +126,14 @@ def plugins_imported(path: Path) -> set[str]:
     return {name for name in named if (PLUGINS / name).is_dir()}
 
 
-def test_the_core_imports_no_further_plugin() -> None:
+def test_the_core_imports_no_plugin() -> None:
     core = [path for path in modules("clotho", "workflows", "activities") if PLUGINS not in path.parents]
     knowing = {
         str(path.relative_to(ROOT)): found
         for path in (*core, ROOT / "worker.py")
         if (found := plugins_imported(path))
     }
-    assert knowing == CORE_THAT_KNOWS_PLUGINS
+    assert knowing == {}
 
 
 def test_plugins_import_no_others_but_those_that_they_build_on() -> None:

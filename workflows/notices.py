@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.notifications import Notifications
     from clotho.errors import ClothoError
     from clotho.rollouts.campaign import CampaignProgress
-    from clotho.rollouts.notice import Notice, NoticeRequest, RunEvent
+    from clotho.rollouts.notice import HookCall, Notice, NoticeRequest, RunEvent
     from clotho.rollouts.task_queues import ActivityQueue
     from clotho.temporal.failures import classified_cause
     from clotho.temporal.search_attributes import identify
@@ -22,16 +22,15 @@ from workflows.steps import all_of, clean_up, run_activity
 
 @workflow.defn
 class GiveNotice:
-    """Tell the command and the web hook; fails where one of them can't be told in time."""
+    """Tell each hook of the plugins; fails where one of them can't be told in time."""
 
     @workflow.run
     async def run(self, request: NoticeRequest) -> None:
         notice, queue = request.notice, request.queue
+        hooks = await run_activity(Notifications.list_hooks, notice.run, queue, "find hooks")
         await all_of(
-            (
-                run_activity(Notifications.run_notice_command, notice, queue, "run the command"),
-                run_activity(Notifications.post_notice, notice, queue, "tell the web hook"),
-            )
+            run_activity(Notifications.call_hook, HookCall(hook=hook, notice=notice), queue, f"tell {hook}")
+            for hook in hooks
         )
 
 

@@ -33,6 +33,9 @@ its batch arrived, and would lose it otherwise. Only a killed API may do so, and
 ⁶ So many groups were in a batch that the trainer had read, whole, and not noted when it was killed. They are the
 trainer's by then: fetching has no acknowledgement, so the API can't tell a trainer that has noted its batch from
 one that hasn't. In all other columns a trainer is killed where the column says, or between two batches.
+
+⁷ So many groups have a turn that was resumed where its stream broke off, and says so (`resumed_turns`): what follows
+was sampled with other numbers than undisturbed.
 """
 
 

@@ -33,7 +33,9 @@ class DeliveryResult(FrozenModel):
     died_with: tuple[str, ...] = ()
     """Groups that a trainer had read, and not noted, when it was killed."""
     changed: int = 0
-    """Groups with other tokens, masks, scores or logprobs than undisturbed."""
+    """Groups with other tokens, masks, scores or logprobs than undisturbed, but for those that are `resumed`."""
+    resumed: int = 0
+    """Groups that differ and have a turn that was resumed in its middle."""
     faulty: int = 0
     """Batches that the trainer found faults in."""
     orphans: tuple[str, ...] = ()
@@ -64,18 +66,22 @@ class DeliveryResult(FrozenModel):
         notes = [f"³({self.to_reaper})"] if self.to_reaper else []
         notes += [f"⁵({self.served_again})"] if self.served_again else []
         notes += [f"⁶({len(self.died_with)})"] if self.died_with else []
+        notes += [f"⁷({self.resumed})"] if self.resumed else []
         return notes
 
 
 def compare(result: DeliveryResult, run: Delivered, undisturbed: Delivered) -> DeliveryResult:
     expected = dict(undisturbed.groups)
     times = Counter(name for name, _ in run.groups)
+    resumed = {name for batch in run.batches for name in batch.resumed}
+    changed = {name for name, digest in run.groups if expected.get(name) != digest}
     queued_twice = max(0, run.queued - len(expected))
     counts = {
         "lost": len(expected.keys() - times.keys() - set(result.died_with)),
         "queued_twice": queued_twice,
         "served_again": max(0, times.total() - len(times) - queued_twice),
-        "changed": len({name for name, digest in run.groups if expected.get(name) != digest}),
+        "changed": len(changed - resumed),
+        "resumed": len(changed & resumed),
         "faulty": sum(bool(batch.faults) for batch in run.batches),
     }
     return result.model_copy(update=counts)

@@ -31,6 +31,8 @@ class Received(FrozenModel):
     groups: tuple[tuple[str, str], ...]
     """Of each its id, and a digest of its tokens, masks, scores and logprobs."""
     faults: tuple[str, ...]
+    resumed: tuple[str, ...] = ()
+    """Groups with a turn that was resumed in its middle, which is sampled with other numbers from there on."""
 
 
 def received(record: Path) -> Iterator[Received]:
@@ -105,7 +107,11 @@ def write_down(groups: list[TrainingGroup], record: Path) -> None:
             file.write(b".")
         return
     faults = check_batch(groups, Limits(BATCH, MAX_TOKEN_LEN)).faults
-    line = Received(groups=tuple((str(group.group_id), digest(group)) for group in groups), faults=faults)
+    line = Received(
+        groups=tuple((str(group.group_id), digest(group)) for group in groups),
+        faults=faults,
+        resumed=tuple(str(group.group_id) for group in groups if has_resumed_turns(group)),
+    )
     with record.open("a") as noted:
         noted.write(line.model_dump_json() + "\n")
         noted.flush()
@@ -113,8 +119,14 @@ def write_down(groups: list[TrainingGroup], record: Path) -> None:
 
 
 def digest(group: TrainingGroup) -> str:
-    content = group.model_dump_json(exclude={"group_id"})
+    """Of what is trained on: how a rollout was disturbed is told beside it."""
+    content = group.model_dump_json(include={"tokens", "masks", "scores", "inference_logprobs"})
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def has_resumed_turns(group: TrainingGroup) -> bool:
+    resumed = (group.generation_params or {}).get("resumed_turns")
+    return isinstance(resumed, list) and any(resumed)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -35,6 +36,20 @@ GROUPS_SHOWN = 50
 
 class RunFailed(ClothoError):
     """The campaign ended without its result; the message says why."""
+
+
+class FollowedLog(Protocol):
+    """A log of a run that is followed, such as one at a service."""
+
+    @property
+    def address(self) -> str | None:
+        """A line that says where it can be read."""
+
+    def show(self, view: View) -> None:
+        """Log what the run has come to; called twice a second."""
+
+    async def conclude(self, journal: Journal, run: str) -> None:
+        """Log what there is at the end, whether or not the run failed."""
 
 
 async def follow(

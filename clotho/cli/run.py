@@ -1,7 +1,10 @@
 """`clotho run`: start a run, or resume the one of that name, and follow it."""
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -9,18 +12,19 @@ from temporalio.client import Client
 
 from clotho.cli import run_options as option
 from clotho.cli.dry_run import DryRun
-from clotho.cli.follow import RunFailed, follow
+from clotho.cli.follow import FollowedLog, RunFailed, follow
 from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
 from clotho.cli.options import Address, Store, open_journal
+from clotho.cli.progress import View
 from clotho.cli.served_model import only_model
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
+from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
-from clotho.plugin import load, plugins
-from clotho.plugins.wandb import run_log as wandb_log
+from clotho.plugin import load, load_with_needs, plugins
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.manifest import has_begun
@@ -31,8 +35,11 @@ from clotho.temporal.connection import connect
 from clotho.temporal.links import workflow_link
 from clotho.temporal.states import is_running
 
+OpenLog = Callable[[Journal, RunManifest], AbstractAsyncContextManager[FollowedLog]]
+
 
 @option.with_run_options
+@option.with_run_logs
 def command(
     environment: option.Environment,
     run: option.Run,
@@ -44,10 +51,10 @@ def command(
     priority: option.Priority = None,
     detach: option.Detach = False,
     dry_run: option.DryRun = False,
-    wandb: wandb_log.Project = None,
     store: Store = None,
     temporal: Address = None,
     *,
+    logs: Mapping[str, str],
     asked: option.RunOptions,
 ) -> None:
     """Start a run of ENV, or resume the one of that name, and follow it.
@@ -55,7 +62,7 @@ def command(
     Ctrl-C stops following; the run goes on. Options under Sandbox, Rewards and tool results may also be in
     clotho.yaml, under `run`.
     """
-    wandb_log.check(wandb, detach=detach)
+    opened = run_logs(logs, detach=detach)
     settings = load_settings(store, temporal)
     order = RunRequest(
         manifest=asked.manifest(environment, run, group_size, settings),
@@ -68,7 +75,7 @@ def command(
     if dry_run:
         asyncio.run(shown(DryRun(settings, make_console(), order)))
     else:
-        asyncio.run(Following(settings, make_console(), wandb).run(order, detach))
+        asyncio.run(Following(settings, make_console(), opened).run(order, detach))
 
 
 async def shown(dry_run: DryRun) -> None:
@@ -81,8 +88,8 @@ class Following:
 
     settings: Settings
     console: Console
-    wandb: str | None = None
-    """The project of Weights & Biases to log to; None: don't."""
+    logs: Sequence[OpenLog] = ()
+    """What also logs the run while it is followed."""
 
     async def run(self, order: RunRequest, detach: bool) -> None:
         """Exits with 130 when interrupted."""
@@ -110,18 +117,22 @@ class Following:
     async def follow(
         self, client: Client, handle: CampaignHandle, journal: Journal, order: RunRequest
     ) -> None:
-        if self.wandb is None:
-            await follow(self.console, client, handle, journal, order)
-            return
-        async with wandb_log.wandb_log(self.wandb, journal, order.manifest) as log:
-            if log.run.url is not None:
-                self.say(f"wandb: {log.run.url}")
+        async with AsyncExitStack() as stack:
+            logs = [await stack.enter_async_context(log(journal, order.manifest)) for log in self.logs]
+            for log in logs:
+                if log.address is not None:
+                    self.say(log.address)
+
+            def show(view: View) -> None:
+                for log in logs:
+                    log.show(view)
+
             try:
-                await follow(self.console, client, handle, journal, order, log.show)
+                await follow(self.console, client, handle, journal, order, show)
             except RunFailed:
-                await log.conclude(journal, order.manifest.run)
+                await conclude(logs, journal, order.manifest.run)
                 raise
-            await log.conclude(journal, order.manifest.run)
+            await conclude(logs, journal, order.manifest.run)
 
     async def start(self, order: RunRequest) -> tuple[Journal, Client, CampaignHandle]:
         journal = await open_journal(self.settings)
@@ -136,6 +147,23 @@ class Following:
 
     def say(self, line: str) -> None:
         one_line(self.console, line)
+
+
+def run_logs(asked: Mapping[str, str], *, detach: bool) -> list[OpenLog]:
+    """What opens the logs that options ask for. Raises InvalidInput for what they lack, or if nobody follows."""
+    if asked and detach:
+        raise InvalidInput(f"--{next(iter(asked))} logs while the run is followed: leave --detach out")
+    return [
+        partial(load_with_needs(plugin, log.target), asked[name])
+        for plugin in plugins().values()
+        for name, log in plugin.run_logs.items()
+        if name in asked
+    ]
+
+
+async def conclude(logs: Sequence[FollowedLog], journal: Journal, run: str) -> None:
+    for log in logs:
+        await log.conclude(journal, run)
 
 
 def notices(manifest: RunManifest) -> list[str]:

@@ -20,6 +20,7 @@ from clotho.identifiers.ids import checked_run_name
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint, parsed_servers
 from clotho.models.rendering.rendering import Rendering
+from clotho.plugin import plugins
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
@@ -338,3 +339,31 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     with_asked.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_asked.__doc__ = command.__doc__
     return with_asked
+
+
+def with_run_logs(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each log that plugins have for a run; it takes those given as `logs`."""
+    own = [
+        one for name, one in inspect.signature(command, eval_str=True).parameters.items() if name != "logs"
+    ]
+    offered = {name: log for plugin in plugins().values() for name, log in plugin.run_logs.items()}
+    further = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                str | None, typer.Option(f"--{name}", help=log.summary, metavar=log.metavar)
+            ],
+        )
+        for name, log in offered.items()
+    ]
+
+    def with_logs(**given: Any) -> None:
+        values = {name: given.pop(name) for name in offered}
+        command(**given, logs={name: value for name, value in values.items() if value is not None})
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *further)]
+    with_logs.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_logs.__doc__ = command.__doc__
+    return with_logs

@@ -35,6 +35,13 @@ class Notice(FrozenModel):
         return f"run {self.run} {self.event}, {self.scored} of {self.groups} groups scored{because}"
 
 
+class HookCall(FrozenModel):
+    """A notice, and the plugin's hook that is told."""
+
+    hook: str
+    notice: Notice
+
+
 class NoticeRequest(FrozenModel):
     notice: Notice
     queue: ActivityQueue

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
+from clotho.config import Settings, settings_class
 from clotho.errors import InvalidInput, Unavailable
 from clotho.plugins.notices import sending as notices
-from clotho.plugins.notices.sending import Notifier
-from clotho.plugins.notices.settings import NotifySettings
+from clotho.plugins.notices.sending import tell_command, tell_web_hook
 from clotho.processes.ports import free_port
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.notice import Notice, RunEvent
@@ -42,10 +42,16 @@ def hook() -> Iterator[WebHook]:
         yield hook
 
 
-def notifier(monkeypatch: pytest.MonkeyPatch, hook: WebHook) -> Notifier:
+def asking(**notices: Any) -> Settings:
+    """A worker's settings that ask for notices."""
+    return settings_class().model_validate({"plugins": {"notices": notices}})
+
+
+def posting(monkeypatch: pytest.MonkeyPatch, hook: WebHook) -> Callable[[Notice], Awaitable[None]]:
     monkeypatch.setenv("HOOK_URL", hook.url)
     monkeypatch.setenv("HOOK_TOKEN", "t0ken")
-    return Notifier(NotifySettings(webhook_variable="HOOK_URL", webhook_token_variable="HOOK_TOKEN"), ())
+    settings = asking(webhook_variable="HOOK_URL", webhook_token_variable="HOOK_TOKEN")
+    return partial(tell_web_hook, settings=settings)
 
 
 def told_by(hook: WebHook) -> dict[str, str]:
@@ -185,7 +191,7 @@ async def test_notices_that_fail_are_shown_and_hold_nothing_up(
             shown = await eventually(
                 partial(said, "status", "troubled", text=failing), "the notice that fails"
             )
-            assert "post_notice, attempt " in shown.output and "404" not in shown.output
+            assert ": attempt " in shown.output and "404" not in shown.output
             both = await clotho("status", *where, environment=variables)
             assert given_up in both.output and failing in both.output
             assert "open or failed" not in shown.output and "doesn't" not in shown.output
@@ -205,7 +211,7 @@ async def test_notices_that_fail_are_shown_and_hold_nothing_up(
 
 async def test_a_token_is_sent_and_refusals_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(WebHook(429, 404)) as hook:
-        post = notifier(monkeypatch, hook).post
+        post = posting(monkeypatch, hook)
         with pytest.raises(Unavailable, match="answers 429"):
             await post(NOTICE)
         with pytest.raises(InvalidInput, match="answers 404"):
@@ -219,7 +225,7 @@ async def test_a_token_is_sent_and_refusals_are_told_apart(monkeypatch: pytest.M
 async def test_errors_of_the_web_hook_do_not_tell_its_url(
     monkeypatch: pytest.MonkeyPatch, hook: WebHook
 ) -> None:
-    post = notifier(monkeypatch, hook).post
+    post = posting(monkeypatch, hook)
     monkeypatch.setenv("HOOK_URL", f"http://127.0.0.1:{free_port()}/s3cret")
     with pytest.raises(Unavailable, match=r"^the web hook can't be reached: ConnectError$"):
         await post(NOTICE)
@@ -237,12 +243,12 @@ async def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     """A program that the command has started ends with it."""
     monkeypatch.setattr(notices, "SECONDS", 2.0)
     with closing(WebHook(SILENT)) as hook, pytest.raises(Unavailable, match="doesn't answer within 2 s"):
-        await notifier(monkeypatch, hook).post(NOTICE)
+        await posting(monkeypatch, hook)(NOTICE)
     told = tmp_path / "told"
     told.touch()
     script = f"flock {told} sleep 600 & wait"
     with pytest.raises(Unavailable, match="took more than 2 s"):
-        await Notifier(NotifySettings(command=("sh", "-c", script)), ()).run_command(NOTICE)
+        await tell_command(NOTICE, asking(command=("sh", "-c", script)))
     unlocked = await asyncio.create_subprocess_exec("flock", str(told), "true")
     assert await unlocked.wait() == 0
 
@@ -258,7 +264,7 @@ async def test_a_command_that_fails_is_named(
     command: tuple[str, ...], kind: type[Exception], said: str
 ) -> None:
     with pytest.raises(kind, match=said):
-        await Notifier(NotifySettings(command=command), ()).run_command(NOTICE)
+        await tell_command(NOTICE, asking(command=command))
 
 
 async def test_a_command_gets_no_keys_of_model_servers_and_need_not_read(
@@ -266,6 +272,7 @@ async def test_a_command_gets_no_keys_of_model_servers_and_need_not_read(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     code = f"import os; open({str(tmp_path / 'seen')!r}, 'w').write(os.environ.get('OPENAI_API_KEY', 'none'))"
-    settings = NotifySettings(command=(sys.executable, "-c", code))
-    await Notifier(settings, ("OPENAI_API_KEY",)).run_command(NOTICE)
+    settings = asking(command=(sys.executable, "-c", code))
+    assert "OPENAI_API_KEY" in settings.worker.model_keys
+    await tell_command(NOTICE, settings)
     assert await asyncio.to_thread((tmp_path / "seen").read_text) == "none"

@@ -187,6 +187,7 @@ class Endless(Tool):
 
     name = "web_search"
     toolset = "web"
+    called_by_code = True
     sandboxed = False
     description = "Search for ever."
     parameters = object_schema()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import JsonValue
@@ -98,6 +98,24 @@ class Rollout:
         return str(json.loads(done.content)["output"])
 
 
+class SlowToKill:
+    """A sandbox whose jobs go on for a moment after they were told to end."""
+
+    def __init__(self, sandbox: SandboxInstance) -> None:
+        self._sandbox = sandbox
+        self._killing: asyncio.Task[None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sandbox, name)
+
+    async def kill(self, key: str) -> None:
+        async def kill() -> None:
+            await asyncio.sleep(0.5)
+            await self._sandbox.kill(key)
+
+        self._killing = asyncio.create_task(kill())
+
+
 @pytest.fixture
 async def begin(tool_backend: LocalBackend) -> AsyncIterator[Callable[[McpServer], Awaitable[Rollout]]]:
     async def begun(server: McpServer) -> Rollout:
@@ -177,6 +195,14 @@ async def test_requests_of_a_server_hold_up_no_call(begin: Begin) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         done = await rollout.call("mcp_notes_misbehave", "pings")
     assert UNKNOWN in done.content
+    rollout.server = settings()
+    assert result(await rollout.call("mcp_notes_add_note", "after")) == "1 notes"
+
+
+async def test_a_server_that_takes_long_to_die_is_called_no_more(begin: Begin) -> None:
+    rollout = await begin(settings(seconds=1.0))
+    rollout.sandbox = cast("SandboxInstance", SlowToKill(rollout.sandbox))
+    assert UNKNOWN in (await rollout.call("mcp_notes_misbehave", "hang")).content
     rollout.server = settings()
     assert result(await rollout.call("mcp_notes_add_note", "after")) == "1 notes"
 

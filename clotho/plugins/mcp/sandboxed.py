@@ -40,6 +40,7 @@ GREETING = ("initialize", *(f"tools-{page}" for page in range(MOST_PAGES)))
 READ_BYTES = 1 << 20
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.1
 MOST_ERROR_CHARS = 2_000
+ENDING_SECONDS = 10.0
 PROTOCOL_VERSION = "2025-06-18"
 NOT_SUPPORTED = -32601
 
@@ -114,7 +115,7 @@ class SandboxedServer:
         try:
             result = await self._ask(sandbox, run, key, "tools/call", params, seconds)
         except NotStarted as error:
-            await sandbox.kill(run.key)
+            await _end(sandbox, run)
             raise NoAnswer(str(error)) from error
         try:
             answer = CallToolResult.model_validate(result)
@@ -149,10 +150,10 @@ class SandboxedServer:
                     return found
                 cursor = {"cursor": listed["nextCursor"]}
         except (ValidationError, Refused, TypeError) as error:
-            await sandbox.kill(run.key)
+            await _end(sandbox, run)
             raise NotStarted(f"it doesn't speak MCP: {truncate_middle(str(error), 300)}", False) from error
         except NotStarted:
-            await sandbox.kill(run.key)
+            await _end(sandbox, run)
             raise
         raise NotStarted(f"its tools fill more than {MOST_PAGES} pages", passing=False)
 
@@ -238,6 +239,12 @@ class SandboxedServer:
         )
         script = [shell.SYSTEM_PATH, *variables, command, ended]
         return Job(key=key, script="\n".join(script), workdir=self._directory, session=f"mcp-{self._name}")
+
+
+async def _end(sandbox: SandboxInstance, run: _Run) -> None:
+    """End the server, and wait for that: a later call would be sent to one that is dying."""
+    await sandbox.kill(run.key)
+    await sandbox.wait(run.key, ENDING_SECONDS)
 
 
 def _all_parsed(lines: Sequence[bytes]) -> list[tuple[bytes, Message | None]]:

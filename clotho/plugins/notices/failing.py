@@ -41,8 +41,7 @@ async def _failing(client: Client, notice: WorkflowExecution) -> list[str]:
     described = await describe(client, notice.id)
     pending = described.raw_description.pending_activities if described is not None else ()
     return [
-        f"notice {notice.id}: {step.activity_type.name}, attempt {step.attempt}: "
-        f"{_shown(step.last_failure.message)}"
+        f"notice {notice.id}: attempt {step.attempt}: {_shown(step.last_failure.message)}"
         for step in pending
         if step.HasField("last_failure")
     ]

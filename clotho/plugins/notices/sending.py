@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from clotho.config import environment_without, secret
+from clotho.config import Settings, environment_without, secret
 from clotho.errors import InvalidInput, Unavailable
 from clotho.plugins.notices.settings import NotifySettings
 from clotho.rollouts.notice import Notice
@@ -19,30 +19,25 @@ TRIED_AGAIN = (408, 425, 429)
 """Statuses from 400 to 499 that are no refusal for good."""
 
 
-class Notifier:
-    """Gives notices as a worker's settings say; the command gets no environment variables of `without`.
+async def tell_command(notice: Notice, settings: Settings) -> None:
+    """Run the command of the settings, if there is one, without the variables that hold models' keys.
 
-    A notice that is given again is sent again. Each method does nothing where the settings don't ask for it; raises
-    Unavailable for what may pass, and InvalidInput for what has to be mended.
+    A notice that is given again is sent again.
     """
+    if command := settings.of(NotifySettings).command:
+        await run_command(command, body_of(notice), environment_without(settings.worker.model_keys))
 
-    def __init__(self, settings: NotifySettings, without: tuple[str, ...]) -> None:
-        self._settings = settings
-        self._without = without
 
-    async def run_command(self, notice: Notice) -> None:
-        if command := self._settings.command:
-            await run_command(command, body_of(notice), environment_without(self._without))
-
-    async def post(self, notice: Notice) -> None:
-        settings = self._settings
-        if settings.webhook_variable is None:
-            return
-        headers = {"content-type": "application/json"}
-        if settings.webhook_token_variable is not None:
-            token = secret(settings.webhook_token_variable, "the token of the web hook")
-            headers["authorization"] = f"Bearer {token}"
-        await post(web_hook(settings.webhook_variable), body_of(notice), headers)
+async def tell_web_hook(notice: Notice, settings: Settings) -> None:
+    """Send the notice to the web hook of the settings, if there is one."""
+    asked = settings.of(NotifySettings)
+    if asked.webhook_variable is None:
+        return
+    headers = {"content-type": "application/json"}
+    if asked.webhook_token_variable is not None:
+        token = secret(asked.webhook_token_variable, "the token of the web hook")
+        headers["authorization"] = f"Bearer {token}"
+    await post(web_hook(asked.webhook_variable), body_of(notice), headers)
 
 
 def web_hook(variable: str) -> str:

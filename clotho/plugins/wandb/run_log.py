@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from clotho.cli.progress import View
 from clotho.errors import InvalidInput
@@ -26,14 +23,6 @@ from clotho.runs.groups import group_ids, scored_among
 if TYPE_CHECKING:
     from wandb import Run
 
-Project = Annotated[
-    str | None,
-    typer.Option(
-        "--wandb",
-        help="Log to this project of Weights & Biases while the run is followed (extra wandb).",
-        metavar="PROJECT",
-    ),
-]
 PERIOD_SECONDS = 5.0
 TRANSCRIPTS = 20
 """Rollouts whose transcripts are logged, spread evenly over the run."""
@@ -43,16 +32,6 @@ GROUPS = 10_000
 Pair = tuple[GroupEntry, RolloutSummary]
 
 
-def check(project: str | None, *, detach: bool) -> None:
-    """Raise InvalidInput where a run can't be logged."""
-    if project is None:
-        return
-    if detach:
-        raise InvalidInput("--wandb logs while the run is followed: leave --detach out")
-    if find_spec("wandb") is None:
-        raise InvalidInput("--wandb: install what it needs with: pip install 'clotho-rollouts[wandb]'")
-
-
 @dataclass
 class WandbLog:
     """What a run has come to so far, logged now and then: the sums of the whole run, whoever followed it before."""
@@ -60,6 +39,10 @@ class WandbLog:
     run: "Run"
     _logged: dict[str, float] = field(default_factory=dict)
     _next: float = 0.0
+
+    @property
+    def address(self) -> str | None:
+        return None if self.run.url is None else f"wandb: {self.run.url}"
 
     def show(self, view: View) -> None:
         """Log the sums, if they have changed since they were logged, and that was not just now."""

@@ -132,7 +132,11 @@ async def test_a_long_prompt_does_not_hold_up_others(policy: Policy) -> None:
     engine = Engine(dataclasses.replace(policy, model=model))
     engine.start()
     running = asyncio.ensure_future(tokens(engine))
-    await until_open(engine, 1)
+
+    async def holds() -> bool:
+        return len(model.passes) == model.held
+
+    await eventually(holds, "the held pass")
     joining = asyncio.ensure_future(first_token(engine, [index % 500 + 20 for index in range(1000)]))
     await until_open(engine, 2)
     model.goes_on.set()
