@@ -6,6 +6,12 @@ from collections.abc import Iterable, Mapping
 AGENT_HOME = "/home/agent"
 WORKSPACE = "/work"
 TMP = "/tmp"
+USUAL_VARIABLES = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "SHELL": "/bin/bash",
+}
+"""Variables of commands in images that don't set them."""
 
 FIXED = (WORKSPACE, AGENT_HOME, TMP)
 MOST_ROOTS = 5

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from clotho.identifiers.hashed import job_key
 from clotho.plugins.containers.relay.control import RelayedControl
 from clotho.plugins.ssh.remote.instance import RemoteInstance
-from clotho.sandbox.backend import Job, JobState
+from clotho.sandbox.backend import Job, JobState, SandboxInstance
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from tests.sandbox.engine_elsewhere import control_behind
@@ -34,7 +34,7 @@ class Ended(NamedTuple):
 
 
 class Shell:
-    def __init__(self, sandbox: SupervisedSandbox | RemoteInstance) -> None:
+    def __init__(self, sandbox: SandboxInstance) -> None:
         self.sandbox = cast(SupervisedSandbox, sandbox)  # only tests of the local backend know it as one
 
     @property

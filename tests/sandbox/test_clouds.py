@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
 from clotho.plugins.clouds.config import ModalConfig
-from clotho.plugins.clouds.pace import Pace
+from clotho.plugins.clouds.machines import Pace
 from clotho.plugins.containers.relay.backend import RelayedBackend
 from clotho.plugins.containers.relay.instances import MAKING_SECONDS
 from clotho.plugins.containers.relay.machine import Base, Channel, Machine

@@ -119,7 +119,7 @@ async def test_a_backend_whose_leases_are_not_known_costs_no_other_its_own(
     odd.failing = frozenset({"leases", "reap"})
     both = Backends(odd, [ContainerBackend(folder / "none", "unix:///nonexistent.sock")])
     both.own, both.beside = backend, (odd,)  # type: ignore[assignment]
-    odd.holds = lambda lease: False  # type: ignore[attr-defined]
+    odd.holds = lambda lease: False  # type: ignore[method-assign]
     await SandboxReaper(both, Told(OwnerState.OPEN), nobody_superseded, OURS, RENEWED).look()
     assert await renewed(backend) == set(LEASES)
 

@@ -19,7 +19,7 @@ from clotho.plugins.containers.relay.backend import RelayedBackend
 from clotho.plugins.containers.relay.control import RelayedControl
 from clotho.plugins.containers.relay.instances import drawn
 from clotho.plugins.containers.relay.loop import blocking
-from clotho.plugins.containers.relay.machine import Channel
+from clotho.plugins.containers.relay.machine import Base, Channel
 from clotho.plugins.containers.relay.reconnecting import TRIES, Relay
 from clotho.plugins.containers.relay.records import RelayFolder
 from clotho.plugins.containers.relay.stream import ANSWER_SECONDS, MAGIC, RelayStream, StreamEnded
@@ -100,7 +100,8 @@ async def test_a_verifier_that_is_not_reached_costs_no_agent_its_lease(
 ) -> None:
     await backend.create(lease, SPEC)
     folder = RelayFolder.of_lease(tmp_path, lease)
-    record = folder.record_of(lease)
+    record = folder.read_record()
+    assert record is not None
     verifier = drawn(f"{folder.machine}-v0")
     folder.write_record(record.model_copy(update={"verifiers": {0: verifier}}))
     machine.unreached = "-v0"
@@ -121,6 +122,40 @@ async def test_renewals_wait_for_no_creations(backend: RelayedBackend, lease: st
     finally:
         ends.set()
         await asyncio.gather(*slow)
+
+
+class Slow(LikeACloud):
+    """Machines whose image is pulled until the test lets that end."""
+
+    def __init__(self, address: str, locks: Path) -> None:
+        super().__init__(address, locks)
+        self.pulling, self.pulled = threading.Event(), threading.Event()
+
+    async def base(self, spec: SandboxSpec) -> Base:
+        self.pulling.set()
+        await asyncio.to_thread(self.pulled.wait)
+        return await super().base(spec)
+
+
+async def test_nothing_is_left_of_a_sandbox_that_is_destroyed_while_it_is_made(
+    engine_elsewhere: str, tmp_path: Path, lease: str
+) -> None:
+    machine = Slow(engine_elsewhere, tmp_path / "locks")
+    backend, folder = RelayedBackend(tmp_path, machine), RelayFolder.of_lease(tmp_path, lease)
+    making = asyncio.create_task(backend.create(lease, SPEC))
+    await asyncio.to_thread(machine.pulling.wait)
+    [held] = (tmp_path / "locks").glob("????")
+    destroying = asyncio.create_task(backend.destroy(lease))
+    await until_true(lambda: destroying.done() or is_awaited(held))
+    machine.pulled.set()
+    await asyncio.gather(making, destroying)
+    assert await backend.leases() == ()
+    assert await machine.find(folder.machine) is None
+
+
+def is_awaited(lock: Path) -> bool:
+    inode = f":{lock.stat().st_ino} "
+    return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
 
 
 class Ending:

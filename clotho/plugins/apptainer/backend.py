@@ -43,10 +43,6 @@ class ApptainerBackend(LocalBackend):
     def makes(self, config: BackendConfig) -> bool:
         return isinstance(config, ApptainerConfig)
 
-    def holds(self, lease: str) -> bool:
-        """Whether there is, or was a moment ago, a sandbox of this lease here."""
-        return self._folder(lease).files.exists()
-
     async def system(self, lease: str) -> str:
         return await with_sandbox(lease, self._system, lease)
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from clotho.plugins.apptainer.command import bind
 from clotho.sandbox.local.bubblewrap import PROGRAM, View
-from clotho.sandbox.places import AGENT_HOME
-
-USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+from clotho.sandbox.places import AGENT_HOME, USUAL_VARIABLES
 
 OF_THE_SANDBOX = "OF_THE_SANDBOX_"
 """Begins the names of the variables that are the sandbox's, among Apptainer's own."""
@@ -28,9 +26,7 @@ class ImageView(View):
 
     def agents_environment(self) -> dict[str, str]:
         return {
-            "PATH": USUAL_PATH,
-            "LANG": "C.UTF-8",
-            "SHELL": "/bin/bash",
+            **USUAL_VARIABLES,
             **self.of_image(),
             "USER": "agent",
             "LOGNAME": "agent",

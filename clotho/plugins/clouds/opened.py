@@ -2,6 +2,7 @@
 
 import importlib
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,18 +48,12 @@ class ImportedMachines:
             await self._machines.close()
 
 
-def open_modal(settings: Settings, folder: Path) -> tuple[RelayedBackend, ...]:
-    return _relayed("modal", settings.of(CloudSettings).modal, folder)
-
-
-def open_e2b(settings: Settings, folder: Path) -> tuple[RelayedBackend, ...]:
-    return _relayed("e2b", settings.of(CloudSettings).e2b, folder)
-
-
-def open_daytona(settings: Settings, folder: Path) -> tuple[RelayedBackend, ...]:
-    return _relayed("daytona", settings.of(CloudSettings).daytona, folder)
-
-
-def _relayed(cloud: str, account: Account, folder: Path) -> tuple[RelayedBackend, ...]:
+def _relayed(cloud: str, settings: Settings, folder: Path) -> tuple[RelayedBackend, ...]:
+    account: Account = getattr(settings.of(CloudSettings), cloud)
     machine = cast(Machine, ImportedMachines(cloud, account))
     return (RelayedBackend(folder / "relayed" / cloud, machine),)
+
+
+open_modal = partial(_relayed, "modal")
+open_e2b = partial(_relayed, "e2b")
+open_daytona = partial(_relayed, "daytona")

@@ -31,8 +31,9 @@ from clotho.sandbox.config import BackendConfig
 from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.hosted import HostedBackend, digest_of
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.interface import Control
+from clotho.sandbox.supervised.leases import HostedBackend, digest_of
 from clotho.sandbox.supervised.verifying import exports_of, stage_start
 from clotho.sandbox.threads import with_host, with_sandbox
 from clotho.sandbox.verification import VerifierSetup
@@ -98,10 +99,6 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
             config.relay or config.runtime is not None or is_elsewhere(self._address)
         )
 
-    def holds(self, lease: str) -> bool:
-        """Whether there is, or was a moment ago, a sandbox of this lease here."""
-        return self._folder(lease).files.exists()
-
     # ---- blocking ----
 
     def _find(self, lease: str, labels: Labels | None, restore: Restore | None) -> SupervisedSandbox | None:
@@ -155,10 +152,11 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         self,
         folder: ContainerFolder,
         record: ContainerRecord,
-        control: ControlDirectory,
+        control: Control,
         incarnation: str,
-        private: Path | None = None,
+        epoch: int | None = None,
     ) -> SupervisedSandbox:
+        private = None if epoch is None else folder.private(epoch)
         return agents_instance(self._host, ContainerView(folder, record, private), control, incarnation)
 
     def _make_verifier(
@@ -170,37 +168,30 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         setup: VerifierSetup,
     ) -> SupervisedSandbox:
         self._end_verifiers(folder, epoch)
+        self._host.remove_left_images(folder)
         image = self._host.left_by(ContainerView(folder, record), epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
         view = ContainerView(folder, record, private, setup)
-        control, agent = (
-            record.control_at(path) for path in (folder.verifier_control(epoch), folder.control())
-        )
+        control = record.control_at(folder.verifier_control(epoch))
         control.create()
-        stage_start(setup, view.directory(), record.workdir, control, agent)
+        stage_start(setup, view.directory(), record.workdir, control, self._agent(folder, record))
         incarnation = self._host.start(view, folder.verifier_container(epoch), image, control)
         return instance_of(view, control, incarnation)
 
-    def _end_verifiers(self, folder: ContainerFolder, wanted: int) -> None:
-        """End superseded verifiers, and remove what an attempt to start the wanted one has left.
+    def _end_verifier(self, folder: ContainerFolder, epoch: int, control: ControlDirectory) -> None:
+        self._host.end_instance(folder.verifier_container(epoch), control)
 
-        Nobody has been given that one, even if it has started by now.
-        """
-        for epoch in folder.verifier_epochs():
-            control = ControlDirectory(folder.verifier_control(epoch), None)
-            self._host.end_instance(folder.verifier_container(epoch), control)
-            if epoch == wanted or not control.was_started():
-                control.delete()
-        self._host.remove_left_images(folder)
-
-    def _verify_in_place(
-        self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
+    def _in_place(
+        self,
+        folder: ContainerFolder,
+        record: ContainerRecord,
+        control: Control,
+        incarnation: str,
+        setup: VerifierSetup,
     ) -> SupervisedSandbox:
-        control = self._attach(lease, incarnation, labels).control
-        folder = self._folder(lease)
-        view = ContainerView(folder, self._record_of(folder, lease), setup=setup)
+        view = ContainerView(folder, record, setup=setup)
         exports = exports_of(view.environment())
-        stage_start(setup, view.directory(), view.record.workdir, control, control, exports)
+        stage_start(setup, view.directory(), record.workdir, control, control, exports)
         return SupervisedSandbox(control, incarnation, view.layout(verifying=True), bounds_of(view))
 
     def _end(self, folder: ContainerFolder) -> None:

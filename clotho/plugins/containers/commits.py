@@ -20,7 +20,6 @@ from clotho.plugins.containers.host import ContainerHost
 from clotho.plugins.containers.view import ContainerView, bounds_of, instance_of
 from clotho.sandbox.checkpoints import Checkpoint, KeptSystem, NotTaken
 from clotho.sandbox.exhaustion import Bounds
-from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.layout import Layout
@@ -55,7 +54,7 @@ class CommittedSandbox(SupervisedSandbox):
 
 
 def agents_instance(
-    host: ContainerHost, view: ContainerView, control: ControlDirectory, incarnation: str
+    host: ContainerHost, view: ContainerView, control: Control, incarnation: str
 ) -> SupervisedSandbox:
     """The instance whose checkpoints are those that its configuration asks for."""
     if view.record.config.checkpoint == "folders":

@@ -9,7 +9,7 @@ from pathlib import Path
 from clotho.errors import InvalidInput
 from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.containers.holdings import KEPT
-from clotho.sandbox.places import outermost
+from clotho.sandbox.places import USUAL_VARIABLES, outermost
 from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.folders import SupervisedFolder, SupervisedRecord, identity_of
 
@@ -147,9 +147,4 @@ def own(path: Path, user: int) -> None:
 
 def variables(record: ContainerRecord) -> Mapping[str, str]:
     """Environment variables of the agent's commands, to which jobs add their own."""
-    usual = {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "LANG": "C.UTF-8",
-        "SHELL": "/bin/bash",
-    }
-    return {**usual, **record.environment, "HOME": record.config.home, **record.spec.variables}
+    return {**USUAL_VARIABLES, **record.environment, "HOME": record.config.home, **record.spec.variables}

@@ -19,13 +19,7 @@ from clotho.plugins.containers.images import build
 from clotho.plugins.containers.relay.machine import Base, Found, Start
 from clotho.plugins.containers.relay.view import CONTROL
 from clotho.plugins.containers.stream import EngineChannel
-from clotho.plugins.containers.view import (
-    CAPABILITIES,
-    OF_THE_START,
-    PROCESS_HEADROOM,
-    SHARED_MEMORY,
-    device_requests,
-)
+from clotho.plugins.containers.view import engine_settings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.supervised.folders import lock
 
@@ -272,27 +266,13 @@ def _settings(
     config: DockerConfig, spec: SandboxSpec, labels: Mapping[str, str], start: Start
 ) -> dict[str, Any]:
     return {
+        **engine_settings(config, spec),
         "entrypoint": [start.argv[0]],
         "command": list(start.argv[1:]),
         "environment": dict(start.environment),
         "working_dir": start.workdir,
-        "user": "0:0",
-        "hostname": "sandbox",
         "labels": dict(labels),
         "tmpfs": dict(config.tmpfs),
-        "network_mode": "none" if config.network == "none" else None,
-        "mem_limit": spec.memory_mb << 20,
-        "memswap_limit": spec.memory_mb << 20,
-        "pids_limit": spec.max_processes + PROCESS_HEADROOM,
-        "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
-        "device_requests": device_requests(config.gpus),
-        "shm_size": SHARED_MEMORY,
-        "cap_drop": ["ALL"],
-        "cap_add": [*CAPABILITIES, *OF_THE_START],
-        "security_opt": ["no-new-privileges"],
-        "stop_signal": "SIGKILL",
-        "healthcheck": {"test": ["NONE"]},
-        "platform": config.platform,
         **({} if config.runtime is None else {"runtime": config.runtime}),
     }
 

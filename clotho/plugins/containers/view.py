@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.containers.folders import ContainerFolder, ContainerRecord, own, variables
 from clotho.plugins.containers.holdings import LABEL, LEASE_LABEL
-from clotho.sandbox.backend import AGENT_HOME, WORKSPACE
+from clotho.sandbox.backend import AGENT_HOME, WORKSPACE, SandboxSpec
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised import placed_files
-from clotho.sandbox.supervised.control import ControlDirectory
 from clotho.sandbox.supervised.folders import identity_of
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervised.verifying import expanded, verifying_variables
 from clotho.sandbox.verification import VerifierSetup
@@ -108,29 +109,15 @@ class ContainerView:
             ]
             tmpfs[f"/.{self.private.name}/tmp"] = VERIFIER_TMP
         return {
+            **engine_settings(config, spec),
             "entrypoint": [PROGRAM],
             "command": ["contain", CONTROL, str(self.record.user), *map(str, bounds)],
             "environment": self.environment(),
             "working_dir": self.record.workdir,
-            "user": "0:0",
-            "hostname": "sandbox",
             "labels": self._labels(),
             "volumes": mounts,
             "tmpfs": tmpfs,
             "read_only": config.read_only,
-            "network_mode": "none" if config.network == "none" else None,
-            "mem_limit": spec.memory_mb << 20,
-            "memswap_limit": spec.memory_mb << 20,
-            "pids_limit": spec.max_processes + PROCESS_HEADROOM,
-            "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
-            "device_requests": device_requests(config.gpus),
-            "shm_size": SHARED_MEMORY,
-            "cap_drop": ["ALL"],
-            "cap_add": [*CAPABILITIES, *OF_THE_START],
-            "security_opt": ["no-new-privileges"],
-            "stop_signal": "SIGKILL",
-            "healthcheck": {"test": ["NONE"]},
-            "platform": config.platform,
         }
 
     @property
@@ -152,14 +139,29 @@ class ContainerView:
         }
 
 
-def device_requests(gpus: int | Literal["all"]) -> list[dict[str, Any]]:
-    """What an engine is asked for. Engine.start refuses one that ignores it."""
-    if not gpus:
-        return []
-    return [{"count": -1 if gpus == "all" else gpus, "capabilities": [["gpu"]]}]
+def engine_settings(config: DockerConfig, spec: SandboxSpec) -> dict[str, Any]:
+    """What an engine is asked for alike wherever it is: a container's bounds and rights."""
+    gpus = {"count": -1 if config.gpus == "all" else config.gpus, "capabilities": [["gpu"]]}
+    return {
+        "user": "0:0",
+        "hostname": "sandbox",
+        "network_mode": "none" if config.network == "none" else None,
+        "mem_limit": spec.memory_mb << 20,
+        "memswap_limit": spec.memory_mb << 20,
+        "pids_limit": spec.max_processes + PROCESS_HEADROOM,
+        "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
+        "device_requests": [gpus] if config.gpus else [],  # Engine.start refuses an engine that ignores them
+        "shm_size": SHARED_MEMORY,
+        "cap_drop": ["ALL"],
+        "cap_add": [*CAPABILITIES, *OF_THE_START],
+        "security_opt": ["no-new-privileges"],
+        "stop_signal": "SIGKILL",
+        "healthcheck": {"test": ["NONE"]},
+        "platform": config.platform,
+    }
 
 
-def instance_of(view: ContainerView, control: ControlDirectory, incarnation: str) -> SupervisedSandbox:
+def instance_of(view: ContainerView, control: Control, incarnation: str) -> SupervisedSandbox:
     return SupervisedSandbox(control, incarnation, view.layout(), bounds_of(view))
 
 

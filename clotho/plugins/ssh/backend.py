@@ -9,19 +9,19 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from clotho.config import Settings
 from clotho.errors import ClothoError, InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.plugins.ssh.address import SshHost, SshSettings
 from clotho.plugins.ssh.host import PoolHost
+from clotho.plugins.ssh.remote.backend import RemoteBackend
+from clotho.plugins.ssh.remote.calls import Verb, forwarded
 from clotho.plugins.ssh.remote.instance import RemoteInstance
-from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
+from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.config import LocalConfig
-from clotho.sandbox.exhaustion import Evidence
 from clotho.sandbox.isolation import IsolationReport
-from clotho.sandbox.verification import USUAL, VerifierSetup
 
 T = TypeVar("T")
 
@@ -47,13 +47,16 @@ class SshBackend:
     def names(self) -> tuple[str, ...]:
         return ("ssh",)
 
-    async def system(self, lease: str) -> str:
-        host = await self._host_of(lease)
-        return await host.asked(host.backend.system(lease))
+    system = forwarded(SandboxBackend.system)
+    evidence = forwarded(SandboxBackend.evidence)
+    open_verifier = forwarded(SandboxBackend.open_verifier)
+    verify_in_place = forwarded(SandboxBackend.verify_in_place)
+    renew = forwarded(SandboxBackend.renew)
 
-    async def evidence(self, lease: str) -> frozenset[Evidence]:
-        host = await self._host_of(lease)
-        return await host.asked(host.backend.evidence(lease))
+    async def forward(self, declared: Verb[..., Any], arguments: dict[str, Any]) -> Any:
+        """Ask the host that has the sandbox."""
+        host = await self._host_of(arguments["lease"])
+        return await host.asked(getattr(host.backend, declared.__name__)(**arguments))
 
     async def create(
         self,
@@ -78,7 +81,7 @@ class SshBackend:
             if not made_before:
                 host.made(lease)
 
-    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> RemoteInstance:
+    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:
         name, slash, _ = incarnation.partition("/")
         if not slash or name not in self._hosts:
             raise SandboxLost(f"the sandbox of lease {lease} is on no host of this worker's pool")
@@ -87,23 +90,6 @@ class SshBackend:
             return await host.asked(host.backend.attach(lease, incarnation, labels))
         except InvalidInput as error:
             raise SandboxLost(f"the sandbox of lease {lease} is out of reach: {error}") from error
-
-    async def open_verifier(
-        self,
-        lease: str,
-        epoch: int,
-        hidden_files: Mapping[str, bytes],
-        labels: Labels | None = None,
-        setup: VerifierSetup = USUAL,
-    ) -> RemoteInstance:
-        host = await self._host_of(lease)
-        return await host.asked(host.backend.open_verifier(lease, epoch, hidden_files, labels, setup))
-
-    async def verify_in_place(
-        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
-    ) -> RemoteInstance:
-        host = await self._host_of(lease)
-        return await host.asked(host.backend.verify_in_place(lease, incarnation, labels, setup))
 
     async def destroy(self, lease: str, labels: Labels | None = None) -> None:
         """Destroy the sandbox. On a host that was away for longer than a lease it has ended; its files go later.
@@ -119,21 +105,19 @@ class SshBackend:
             raise SandboxUnavailable(f"the sandbox of lease {lease} isn't destroyed yet: {error}") from error
         host.forget(lease)
 
-    async def renew(self, lease: str, seconds: float) -> None:
-        host = await self._host_of(lease)
-        await host.asked(host.backend.renew(lease, seconds))
-
     async def leases(self) -> Sequence[LeaseRecord]:
         """The leases of every host within reach."""
         found, _ = await self._each(PoolHost.leases)
         return [record for records in found.values() for record in records]
 
     async def reap(self) -> Sequence[str]:
-        found, _ = await self._each(lambda host: host.asked(host.backend.reap()))
-        return [f"{host.name}/{name}" for host, names in found.items() for name in names]
+        return await self._names(RemoteBackend.reap)
 
     async def expired(self) -> Sequence[str]:
-        found, _ = await self._each(lambda host: host.asked(host.backend.expired()))
+        return await self._names(RemoteBackend.expired)
+
+    async def _names(self, ask: Callable[[RemoteBackend], Awaitable[Sequence[str]]]) -> Sequence[str]:
+        found, _ = await self._each(lambda host: host.asked(ask(host.backend)))
         return [f"{host.name}/{name}" for host, names in found.items() for name in names]
 
     async def probe(self) -> IsolationReport:

@@ -20,9 +20,9 @@ from clotho.sandbox.local.isolation import system_fingerprint
 from clotho.sandbox.local.users import RANGE, UserRegistry
 from clotho.sandbox.scratch import reap_scratch
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.hosted import HostedBackend, digest_of
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.interface import Control
+from clotho.sandbox.supervised.leases import HostedBackend, digest_of
 from clotho.sandbox.supervised.verifying import exports_of, stage_start
 from clotho.sandbox.threads import with_host, with_sandbox
 from clotho.sandbox.verification import VerifierSetup
@@ -137,7 +137,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
             _stage_start(view, record, control, agent)
         control.set_deadline(record.spec.lease_seconds)
         incarnation = self._host.start(view, record, control)
-        return self._instance(view.folder, record, control, incarnation, view.private)
+        return self._instance_in(view, record, control, incarnation)
 
     def _make_verifier(
         self,
@@ -150,12 +150,11 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         layout = self._view(folder, record.spec).layout(record.isolated)
         for name, content in hidden_files.items():
             layout.require_seen(content.decode("latin-1"), f"hidden file {name}")
-        self._host.end_verifiers(folder, epoch)
+        self._end_verifiers(folder, epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
-        control, agent = (
-            record.control_at(path) for path in (folder.verifier_control(epoch), folder.control())
-        )
-        return self._start(self._view(folder, record.spec, private, setup), record, control, agent)
+        view = self._view(folder, record.spec, private, setup)
+        control = record.control_at(folder.verifier_control(epoch))
+        return self._start(view, record, control, self._agent(folder, record))
 
     def _agents_sealed(
         self, folder: SandboxFolder, record: SandboxRecord, setup: VerifierSetup
@@ -166,13 +165,6 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
             return None
         return self._in_place(folder, record, control, incarnation, setup)
 
-    def _verify_in_place(
-        self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
-    ) -> SupervisedSandbox:
-        control = self._attach(lease, incarnation, labels).control
-        folder = self._folder(lease)
-        return self._in_place(folder, self._record_of(folder, lease), control, incarnation, setup)
-
     def _in_place(
         self,
         folder: SandboxFolder,
@@ -181,7 +173,6 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         incarnation: str,
         setup: VerifierSetup,
     ) -> SupervisedSandbox:
-        """The agent's own instance, as a verifier is to see it."""
         view = self._view(folder, record.spec, setup=setup)
         self._host.make_room(folder, record)
         _stage_start(view, record, control, control, exports_of(view.environment(record.isolated)))
@@ -203,12 +194,18 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         self,
         folder: SandboxFolder,
         record: SandboxRecord,
-        control: ControlDirectory,
+        control: Control,
         incarnation: str,
-        private: Path | None = None,
+        epoch: int | None = None,
     ) -> SupervisedSandbox:
-        layout = self._view(folder, record.spec, private).layout(record.isolated)
-        return SupervisedSandbox(control, incarnation, layout, self._host.bounds(folder, record))
+        private = None if epoch is None else folder.private(epoch)
+        return self._instance_in(self._view(folder, record.spec, private), record, control, incarnation)
+
+    def _instance_in(
+        self, view: View, record: SandboxRecord, control: Control, incarnation: str
+    ) -> SupervisedSandbox:
+        bounds = self._host.bounds(view.folder, record)
+        return SupervisedSandbox(control, incarnation, view.layout(record.isolated), bounds)
 
     # ---- folders ----
 

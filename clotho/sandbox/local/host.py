@@ -235,17 +235,6 @@ class LocalHost:
         groups = cgroups.paths(self._controllers, folder.control_group)
         return any(path.exists() for path in (folder.files, folder.controls, *groups))
 
-    def end_verifiers(self, folder: SandboxFolder, wanted: int) -> None:
-        """End superseded verifiers, and remove what an attempt to start the wanted one has left.
-
-        Nobody has been given that one, even if it has started by now.
-        """
-        for epoch in folder.verifier_epochs():
-            control = ControlDirectory(folder.verifier_control(epoch), None)
-            launch.end(control)
-            if epoch == wanted or not control.was_started():
-                control.delete()
-
     def make_verifier(
         self, folder: SandboxFolder, record: SandboxRecord, epoch: int, hidden_files: Mapping[str, bytes]
     ) -> Path:

@@ -28,7 +28,7 @@ GRACE_SECONDS = 120.0
 log = logging.getLogger("clotho")
 
 
-class SupervisedRecord(FrozenModel):
+class FolderRecord(FrozenModel):
     """The record of a sandbox, in its folder."""
 
     lease: str
@@ -38,17 +38,22 @@ class SupervisedRecord(FrozenModel):
     restored: str | None = None
     """Digest of the checkpoint that it was made from."""
 
+
+class SupervisedRecord(FolderRecord):
+    """The record of a sandbox whose control directories are on this host."""
+
     def control_at(self, path: Path) -> ControlDirectory:
         """A control directory of this sandbox."""
         return ControlDirectory(path, None)
 
 
-Record = TypeVar("Record", bound=SupervisedRecord)
+Record = TypeVar("Record", bound=FolderRecord)
+HostedRecord = TypeVar("HostedRecord", bound=SupervisedRecord)
 
 
 @dataclass(frozen=True)
-class SupervisedFolder(ABC, Generic[Record]):
-    """The paths of one sandbox under a backend's root."""
+class LeaseFolder(ABC, Generic[Record]):
+    """The folder of a lease's sandbox under a backend's root, wherever its supervisors are."""
 
     root: Path
     name: str
@@ -64,37 +69,6 @@ class SupervisedFolder(ABC, Generic[Record]):
     @property
     def files(self) -> Path:
         return self.root / "sandboxes" / self.name
-
-    # ---- instances ----
-
-    @property
-    @abstractmethod
-    def controls(self) -> Path:
-        """Holds the control directories."""
-
-    def control(self, instance: str = AGENT) -> Path:
-        return self.controls / instance
-
-    def verifier_control(self, epoch: int) -> Path:
-        return self.control(f"verifier-{epoch}")
-
-    def verifier_epochs(self) -> list[int]:
-        """Sorted; none where the sandbox is just being ended."""
-        with suppress(FileNotFoundError):
-            names = (path.name.partition("-") for path in self.controls.iterdir())
-            return sorted(int(epoch) for kind, _, epoch in names if kind == "verifier")
-        return []
-
-    def control_directories(self) -> list[Path]:
-        """The control directories: the agent's instance's first, then those of verifiers."""
-        return [self.control(), *map(self.verifier_control, self.verifier_epochs())]
-
-    def private(self, epoch: int) -> Path | None:
-        """The private folder of an epoch's verifier, whose name was drawn when it was made."""
-        return next(self.files.glob(f"private-{epoch}-*"), None)
-
-    def draw_private(self, epoch: int) -> Path:
-        return self.files / f"private-{epoch}-{secrets.token_hex(16)}"
 
     # ---- the record ----
 
@@ -182,8 +156,48 @@ class SupervisedFolder(ABC, Generic[Record]):
 
     def expiry(self) -> float:
         """Unix seconds of a lease's end; without a deadline, by the age of its folder."""
-        deadlines = (path / "deadline" for path in self.control_directories())
-        return _last_change(deadlines) or _last_change([self.files])
+        return _last_change(self.deadlines()) or _last_change([self.files])
+
+    @abstractmethod
+    def deadlines(self) -> list[Path]:
+        """The files whose times of change are the ends of leases."""
+
+
+@dataclass(frozen=True)
+class SupervisedFolder(LeaseFolder[HostedRecord]):
+    """The folder of a sandbox whose supervisors are on this host."""
+
+    @property
+    @abstractmethod
+    def controls(self) -> Path:
+        """Holds the control directories."""
+
+    def control(self, instance: str = AGENT) -> Path:
+        return self.controls / instance
+
+    def verifier_control(self, epoch: int) -> Path:
+        return self.control(f"verifier-{epoch}")
+
+    def verifier_epochs(self) -> list[int]:
+        """Sorted; none where the sandbox is just being ended."""
+        with suppress(FileNotFoundError):
+            names = (path.name.partition("-") for path in self.controls.iterdir())
+            return sorted(int(epoch) for kind, _, epoch in names if kind == "verifier")
+        return []
+
+    def control_directories(self) -> list[Path]:
+        """The control directories: the agent's instance's first, then those of verifiers."""
+        return [self.control(), *map(self.verifier_control, self.verifier_epochs())]
+
+    def private(self, epoch: int) -> Path | None:
+        """The private folder of an epoch's verifier, whose name was drawn when it was made."""
+        return next(self.files.glob(f"private-{epoch}-*"), None)
+
+    def draw_private(self, epoch: int) -> Path:
+        return self.files / f"private-{epoch}-{secrets.token_hex(16)}"
+
+    def deadlines(self) -> list[Path]:
+        return [path / "deadline" for path in self.control_directories()]
 
 
 def identity_of(root: Path) -> str:

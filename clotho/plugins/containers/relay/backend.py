@@ -6,19 +6,21 @@ as an image, and of its workspace, home, /tmp and writable roots over the image 
 """
 
 import logging
+import secrets
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from clotho.errors import InvalidInput, IsolationUnavailable, SandboxLost
+from clotho.errors import InvalidInput, IsolationUnavailable
 from clotho.plugins.containers.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND, Instances, drawn
 from clotho.plugins.containers.relay.loop import IMAGE_SECONDS, blocking
 from clotho.plugins.containers.relay.machine import Found, Machine
 from clotho.plugins.containers.relay.records import RelayFolder, RelayRecord, placed, scope
-from clotho.plugins.containers.relay.verifiers import Verifiers
+from clotho.plugins.containers.relay.verifiers import make_verifier
 from clotho.plugins.containers.relay.view import RelayView
-from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
+from clotho.sandbox.backend import Labels, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.config import BackendConfig
 from clotho.sandbox.exhaustion import Evidence
@@ -26,28 +28,29 @@ from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.places import WORKSPACE
 from clotho.sandbox.reaper import going_on
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.interface import Control
+from clotho.sandbox.supervised.leases import LeasedBackend, digest_of
 from clotho.sandbox.supervised.verifying import exports_of, stage_start
-from clotho.sandbox.threads import with_host, with_leases, with_relay, with_sandbox
-from clotho.sandbox.verification import USUAL, VerifierSetup
+from clotho.sandbox.threads import with_host, with_relay, with_sandbox
+from clotho.sandbox.verification import VerifierSetup
 
 log = logging.getLogger("clotho")
 
 
-class RelayedBackend:
+class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
     """Sandboxes on machines of one platform, with their records below `root`."""
 
     def __init__(self, root: Path, machine: Machine) -> None:
-        self._root = root.absolute()
+        super().__init__(root, RelayFolder)
         self._machine = machine
         self._instances = Instances(self._root, machine)
-        self._verifiers = Verifiers(machine, self._instances)
 
     @property
     def names(self) -> tuple[str, ...]:
         return (self._machine.kind,)
 
     async def system(self, lease: str) -> str:
-        return RelayFolder.of_lease(self._root, lease).record_of(lease).base.image
+        return self._record_of(self._folder(lease), lease).base.image
 
     async def evidence(self, lease: str) -> frozenset[Evidence]:
         """A supervisor that begins beside the machine's own processes is another process to its commands."""
@@ -64,52 +67,8 @@ class RelayedBackend:
         """Commands see no path of this host: `private` ones neither."""
         return await with_sandbox(lease, self._create, lease, spec, labels, restore)
 
-    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SupervisedSandbox:
-        return await with_sandbox(lease, self._attach, lease, incarnation, labels)
-
-    async def open_verifier(
-        self,
-        lease: str,
-        epoch: int,
-        hidden_files: Mapping[str, bytes],
-        labels: Labels | None = None,
-        setup: VerifierSetup = USUAL,
-    ) -> SupervisedSandbox:
-        folder = RelayFolder.of_lease(self._root, lease)
-        return await with_sandbox(
-            lease, self._verifiers.open, folder, lease, epoch, hidden_files, labels, setup
-        )
-
-    async def verify_in_place(
-        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
-    ) -> SupervisedSandbox:
-        return await with_sandbox(lease, self._verify_in_place, lease, incarnation, labels, setup)
-
-    async def destroy(self, lease: str, labels: Labels | None = None) -> None:
-        await with_sandbox(lease, self._destroy, RelayFolder.of_lease(self._root, lease), labels)
-
     async def renew(self, lease: str, seconds: float) -> None:
         await with_relay(lease, self._renew, lease, seconds)
-
-    async def leases(self) -> Sequence[LeaseRecord]:
-        return await with_leases(str(self._root), self._leases)
-
-    async def reap(self) -> Sequence[str]:
-        """Also machines that have ended by themselves, and that no folder tells of."""
-        return await with_host(self._reap)
-
-    async def expired(self) -> Sequence[str]:
-        return await with_host(lambda: [each.name for each in RelayFolder.all(self._root) if each.is_left()])
-
-    async def probe(self) -> IsolationReport:
-        return IsolationReport(
-            missing=(),
-            own_user=False,
-            memory="cgroup",
-            processes="cgroup",
-            processors="cgroup",
-            disk="file size",
-        )
 
     async def close(self) -> None:
         """Close what this process has open; sandboxes go on."""
@@ -118,11 +77,7 @@ class RelayedBackend:
     def makes(self, config: BackendConfig) -> bool:
         return config.kind == self._machine.kind
 
-    def holds(self, lease: str) -> bool:
-        """Whether there is, or was a moment ago, a sandbox of this lease here."""
-        return RelayFolder.of_lease(self._root, lease).files.exists()
-
-    # ---- the same, blocking ----
+    # ---- blocking ----
 
     def _create(
         self, lease: str, spec: SandboxSpec, labels: Labels | None, restore: Restore | None
@@ -131,16 +86,12 @@ class RelayedBackend:
             raise InvalidInput(f"sandboxes of {spec.backend.name} aren't made by {self._machine.kind}")
         if spec.limits == "required":
             raise IsolationUnavailable("the disk of a machine elsewhere can't be bounded (limits: required)")
-        folder = RelayFolder.of_lease(self._root, lease)
-        with folder.locked():
-            found = folder.read_record()
+        folder = self._folder(lease)
+        with self._locked(folder):
+            found = self._found(folder, labels, restore)
             if found is not None:
-                found = folder.labelled(found, labels)
-                incarnation = self._instances.control(folder, found.agent).incarnation()
-                if incarnation is not None and found.restored == _digest(restore):
-                    return self._instances.sandbox(folder, RelayView(found, found.agent), incarnation)
-            if folder.files.exists():
-                self._end(folder)
+                return found
+            self._end(folder)
             base = blocking(self._machine.base(spec), IMAGE_SECONDS)
             folder.create()
             record = RelayRecord(
@@ -150,7 +101,7 @@ class RelayedBackend:
                 base=base,
                 workdir=placed(spec).workdir or base.workdir or WORKSPACE,
                 agent=drawn(folder.machine),
-                restored=_digest(restore),
+                restored=digest_of(restore),
             )
             view = RelayView(record, record.agent)
             try:
@@ -166,85 +117,83 @@ class RelayedBackend:
             folder.write_record(record)  # from here on it can be found: whole
             return made
 
-    def _attach(self, lease: str, incarnation: str, labels: Labels | None) -> SupervisedSandbox:
-        folder = RelayFolder.of_lease(self._root, lease)
-        record = folder.record_of(lease)
-        if labels not in (None, record.labels):
-            with folder.locked():
-                record = folder.labelled(folder.record_of(lease), labels)
-        if self._instances.control(folder, record.agent).incarnation() != incarnation:
-            raise SandboxLost(f"the sandbox of lease {lease} has ended")
-        return self._instances.sandbox(folder, RelayView(record, record.agent), incarnation)
+    def _agent(self, folder: RelayFolder, record: RelayRecord) -> Control:
+        return self._instances.control(folder, record.agent)
 
-    def _verify_in_place(
-        self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
+    def _verifiers(self, folder: RelayFolder, record: RelayRecord) -> Mapping[int, Control]:
+        """Those that are whole."""
+        return {
+            epoch: self._instances.control(folder, instance) for epoch, instance in record.verifiers.items()
+        }
+
+    def _instance(
+        self,
+        folder: RelayFolder,
+        record: RelayRecord,
+        control: Control,
+        incarnation: str,
+        epoch: int | None = None,
     ) -> SupervisedSandbox:
-        control = self._attach(lease, incarnation, labels).control
-        folder = RelayFolder.of_lease(self._root, lease)
-        record = folder.record_of(lease)
+        instance = record.agent if epoch is None else record.verifiers[epoch]
+        return self._instances.sandbox(folder, RelayView(record, instance), incarnation)
+
+    def _in_place(
+        self,
+        folder: RelayFolder,
+        record: RelayRecord,
+        control: Control,
+        incarnation: str,
+        setup: VerifierSetup,
+    ) -> SupervisedSandbox:
         view = RelayView(record, record.agent, setup)
         stage_start(setup, view.directory(), record.workdir, control, control, exports_of(view.environment()))
         return self._instances.sandbox(folder, view, incarnation)
 
-    # ---- ends ----
+    def _make_verifier(
+        self,
+        folder: RelayFolder,
+        record: RelayRecord,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        setup: VerifierSetup,
+    ) -> SupervisedSandbox:
+        for earlier in record.instances[1:]:
+            self._instances.end(earlier)
+        instance = drawn(f"{folder.machine}-v{epoch}", f"/.{secrets.token_hex(16)}")
+        folder.write_record(record.model_copy(update={"begun": instance}))  # before there is a machine
+        view = RelayView(record, instance, setup)
+        try:
+            made = make_verifier(self._machine, self._instances, folder, view, setup, hidden_files)
+        except BaseException:
+            self._instances.end(instance)
+            raise
+        folder.write_record(record.model_copy(update={"verifiers": {epoch: instance}, "begun": None}))
+        return made
 
-    def _destroy(self, folder: RelayFolder, labels: Labels | None) -> None:
-        if not folder.files.exists():
-            return
-        with folder.locked():
-            record = folder.read_record() if labels else None
-            if labels is None or record is None or labels.same_namespace(record.labels):
-                self._end(folder)
+    # ---- ends ----
 
     def _end(self, folder: RelayFolder, unfinished: RelayRecord | None = None) -> None:
         """Destroy every machine of the sandbox, and its record; one without a record was left unfinished."""
+        if not folder.files.exists():
+            return
         record = unfinished or folder.readable_record()
         for instance in record.instances if record else ():
             self._instances.end(instance)
         if record is None:
             blocking(self._machine.destroy(folder.machine))
-        folder.delete()
-
-    def _renew(self, lease: str, seconds: float) -> None:
-        folder = RelayFolder.of_lease(self._root, lease)
-        record = folder.record_of(lease)
-        try:
-            self._instances.control(folder, record.agent).renew(seconds)
-        finally:  # a verifier goes on without the agent's
-            for verifier in record.verifiers.values():
-                with suppress(SandboxLost):
-                    self._instances.control(folder, verifier).renew(seconds)
-
-    def _leases(self) -> Sequence[LeaseRecord]:
-        found = ((folder, folder.readable_record()) for folder in RelayFolder.all(self._root))
-        return tuple(
-            LeaseRecord(lease=record.lease, labels=record.labels, expires=folder.expiry())
-            for folder, record in found
-            if record is not None
-        )
+        shutil.rmtree(folder.files, ignore_errors=True)
 
     def _reap(self) -> Sequence[str]:
         """No platform is asked where there has never been a sandbox: it may be none that works."""
         if not (self._root / "sandboxes").exists():
             return ()
         self._instances.close_ended()
-        reaped = [folder.name for folder in RelayFolder.all(self._root) if self._reaped(folder)]
+        reaped = super()._reap()
         try:
             return (*reaped, *self._reap_without_folder())
         except InvalidInput as error:  # the settings have changed: what is in other sandboxes goes on
             log.warning("machines of %s not reaped: %s", self._machine.kind, error)
             return reaped
-
-    def _reaped(self, folder: RelayFolder) -> bool:
-        if not folder.is_left():
-            return False
-        with folder.locked(wait=False) as held:
-            if not held or not folder.is_left():
-                return False
-            with going_on(f"sandbox {folder.name} not reaped"):
-                self._end(folder)
-                return True
-            return False
 
     def _reap_without_folder(self) -> Sequence[str]:
         own = blocking(self._machine.list({OF_THE_BACKEND: scope(self._root)}))
@@ -278,6 +227,12 @@ class RelayedBackend:
             blocking(self._machine.destroy(machine))
             return True
 
-
-def _digest(restore: Restore | None) -> str | None:
-    return None if restore is None else restore.checkpoint.digest
+    def _probe(self) -> IsolationReport:
+        return IsolationReport(
+            missing=(),
+            own_user=False,
+            memory="cgroup",
+            processes="cgroup",
+            processors="cgroup",
+            disk="file size",
+        )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from clotho.plugins.containers.relay.machine import Start
 from clotho.plugins.containers.relay.records import Instance, RelayRecord
-from clotho.sandbox.places import AGENT_HOME, TMP, WORKSPACE
+from clotho.sandbox.places import AGENT_HOME, TMP, USUAL_VARIABLES, WORKSPACE
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervised.seccomp import program as seccomp_program
 from clotho.sandbox.supervised.verifying import expanded, verifying_variables
@@ -13,11 +13,6 @@ from clotho.sandbox.verification import VerifierSetup
 
 PROGRAM, FILTER, CONTROL = "/.clotho/supervisor", "/.clotho/filter", "/.control"
 RELAY = (PROGRAM, "relay")
-USUAL_VARIABLES = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LANG": "C.UTF-8",
-    "SHELL": "/bin/bash",
-}
 
 
 @dataclass(frozen=True)

@@ -5,35 +5,32 @@ sandboxes outlive their server, and all that is asked of them is idempotent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from pydantic import TypeAdapter
-
 from clotho.errors import InvalidInput, SandboxLost
-from clotho.plugins.ssh.remote.calls import InstanceDescription, RemoteAnswer, RemoteCall
+from clotho.plugins.ssh.remote.calls import (
+    InstanceDescription,
+    RemoteAnswer,
+    RemoteCall,
+    Verb,
+    forwarded,
+    hints_of,
+    result_of,
+)
 from clotho.plugins.ssh.remote.connection import Connection
-from clotho.plugins.ssh.remote.instance import NOTHING, RemoteInstance, result_of
-from clotho.sandbox.backend import Labels, LeaseRecord, SandboxSpec
+from clotho.plugins.ssh.remote.instance import RemoteInstance
+from clotho.sandbox.backend import Labels, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Restore
-from clotho.sandbox.exhaustion import Evidence
-from clotho.sandbox.isolation import IsolationReport
-from clotho.sandbox.verification import USUAL, VerifierSetup
-
-T = TypeVar("T")
 
 Opener = Callable[[], Awaitable[Connection]]
 """Connects to a server on the other machine. Raises SandboxUnavailable, InvalidInput for what has to be mended."""
 
-_INSTANCE = TypeAdapter(InstanceDescription)
-_TEXT = TypeAdapter(str)
-_NAMES: TypeAdapter[Sequence[str]] = TypeAdapter(Sequence[str])
-_LEASES: TypeAdapter[Sequence[LeaseRecord]] = TypeAdapter(Sequence[LeaseRecord])
-_REPORT = TypeAdapter(IsolationReport)
-_EVIDENCE: TypeAdapter[frozenset[Evidence]] = TypeAdapter(frozenset[Evidence])
+OF_A_HELD = ("system", "evidence", "renew")
+"""Calls about a sandbox that there is, as are those that return one."""
 
 
 class RemoteBackend:
@@ -54,11 +51,17 @@ class RemoteBackend:
     def names(self) -> tuple[str, ...]:
         return self._names
 
-    async def system(self, lease: str) -> str:
-        return result_of(await self._ask_held(_call("system", lease=lease)), _TEXT)
-
-    async def evidence(self, lease: str) -> frozenset[Evidence]:
-        return result_of(await self._ask_held(_call("evidence", lease=lease)), _EVIDENCE)
+    system = forwarded(SandboxBackend.system)
+    evidence = forwarded(SandboxBackend.evidence)
+    attach = forwarded(SandboxBackend.attach)
+    open_verifier = forwarded(SandboxBackend.open_verifier)
+    verify_in_place = forwarded(SandboxBackend.verify_in_place)
+    destroy = forwarded(SandboxBackend.destroy)
+    renew = forwarded(SandboxBackend.renew)
+    leases = forwarded(SandboxBackend.leases)
+    reap = forwarded(SandboxBackend.reap)
+    expired = forwarded(SandboxBackend.expired)
+    probe = forwarded(SandboxBackend.probe)
 
     async def create(
         self,
@@ -71,49 +74,19 @@ class RemoteBackend:
         """`private` paths are of this machine: commands on another see none of them."""
         call = _call("create", lease=lease, spec=spec, labels=labels, restore=restore)
         answer = await self._ask(call, None, None if restore is None else restore.blob)
-        made = result_of(answer, _INSTANCE)
+        made = result_of(answer, InstanceDescription)
         again = _call("attach", lease=lease, incarnation=made.incarnation, labels=labels)
         return RemoteInstance(self._ask_held, made, partial(self._found, again), self._place)
 
-    async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> RemoteInstance:
-        theirs = incarnation.removeprefix(self._place)
-        return await self._instance("attach", lease=lease, incarnation=theirs, labels=labels)
-
-    async def open_verifier(
-        self,
-        lease: str,
-        epoch: int,
-        hidden_files: Mapping[str, bytes],
-        labels: Labels | None = None,
-        setup: VerifierSetup = USUAL,
-    ) -> RemoteInstance:
-        asked = {"lease": lease, "epoch": epoch, "labels": labels, "setup": setup}
-        return await self._instance("open_verifier", hidden_files=hidden_files, **asked)
-
-    async def verify_in_place(
-        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
-    ) -> RemoteInstance:
-        theirs = incarnation.removeprefix(self._place)
-        asked = {"lease": lease, "incarnation": theirs, "labels": labels, "setup": setup}
-        return await self._instance("verify_in_place", **asked)
-
-    async def destroy(self, lease: str, labels: Labels | None = None) -> None:
-        await self._call(NOTHING, "destroy", lease=lease, labels=labels)
-
-    async def renew(self, lease: str, seconds: float) -> None:
-        result_of(await self._ask_held(_call("renew", lease=lease, seconds=seconds)), NOTHING)
-
-    async def leases(self) -> Sequence[LeaseRecord]:
-        return await self._call(_LEASES, "leases")
-
-    async def reap(self) -> Sequence[str]:
-        return await self._call(_NAMES, "reap")
-
-    async def expired(self) -> Sequence[str]:
-        return await self._call(_NAMES, "expired")
-
-    async def probe(self) -> IsolationReport:
-        return await self._call(_REPORT, "probe")
+    async def forward(self, declared: Verb[..., Any], arguments: dict[str, Any]) -> Any:
+        if "incarnation" in arguments:
+            arguments["incarnation"] = arguments["incarnation"].removeprefix(self._place)
+        call, returns = _call(declared.__name__, **arguments), hints_of(declared)["return"]
+        if returns is SandboxInstance:
+            find = partial(self._found, call)
+            return RemoteInstance(self._ask_held, await find(), find, self._place)
+        ask = self._ask_held if call.verb in OF_A_HELD else self._ask
+        return result_of(await ask(call), returns)
 
     async def close(self) -> None:
         """End this loop's stream, and with it the server, not its sandboxes."""
@@ -125,15 +98,8 @@ class RemoteBackend:
         if isinstance(connection, Connection):
             await connection.close()
 
-    async def _instance(self, verb: str, **arguments: Any) -> RemoteInstance:
-        find = partial(self._found, _call(verb, **arguments))
-        return RemoteInstance(self._ask_held, await find(), find, self._place)
-
     async def _found(self, call: RemoteCall) -> InstanceDescription:
-        return result_of(await self._ask_held(call), _INSTANCE)
-
-    async def _call(self, returns: TypeAdapter[T], verb: str, **arguments: Any) -> T:
-        return result_of(await self._ask(_call(verb, **arguments)), returns)
+        return result_of(await self._ask_held(call), InstanceDescription)
 
     async def _ask_held(self, call: RemoteCall, to: Path | None = None) -> RemoteAnswer:
         """Ask about a sandbox that there is. Raises SandboxLost where its host has to be mended first."""

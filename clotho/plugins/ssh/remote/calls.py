@@ -1,51 +1,24 @@
 """The calls of a remote backend, as the protocols of backends and instances declare them."""
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, get_type_hints
+import inspect
+from collections.abc import Callable, Coroutine
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from clotho.errors import InvalidInput
+from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.plugins.ssh.remote.messages import RemoteError
 from clotho.sandbox.backend import SandboxBackend, SandboxInstance
 from clotho.sandbox.supervised.layout import Layout
 
-BACKEND_VERBS = frozenset(
-    {
-        "attach",
-        "create",
-        "destroy",
-        "evidence",
-        "expired",
-        "leases",
-        "open_verifier",
-        "probe",
-        "reap",
-        "renew",
-        "system",
-        "verify_in_place",
-    }
-)
-INSTANCE_VERBS = frozenset(
-    {
-        "applied",
-        "checkpoint",
-        "close_input",
-        "kill",
-        "manifest",
-        "output",
-        "raise_fence",
-        "read_file",
-        "renew",
-        "send_input",
-        "sessions",
-        "start",
-        "wait",
-        "write_file",
-    }
-)
+P = ParamSpec("P")
+T = TypeVar("T")
+Verb = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+
+hints_of = cache(get_type_hints)
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 class RemoteCall(FrozenModel):
@@ -70,20 +43,43 @@ class InstanceDescription(FrozenModel):
     layout: Layout
 
 
+def forwarded(declared: Verb[P, T]) -> Verb[P, T]:
+    """A method as a protocol declares it, which has its object's `forward` answer the call.
+
+    Arguments that the caller leaves out are left out: every backend has the protocol's defaults.
+    """
+    signature = inspect.signature(declared)
+
+    @wraps(declared)
+    async def method(self: Any, /, *given: P.args, **named: P.kwargs) -> T:
+        arguments = signature.bind(self, *given, **named).arguments
+        del arguments["self"]
+        result: T = await self.forward(declared, arguments)
+        return result
+
+    return method
+
+
+def result_of(answer: RemoteAnswer, returns: type[T]) -> T:
+    """The result of a call. Raises its error, and SandboxUnavailable for an answer that isn't one."""
+    if answer.error is not None:
+        raise answer.error.raised()
+    if answer.unknown_instance:
+        raise SandboxUnavailable("the sandbox's host doesn't hold the sandbox open")
+    try:
+        result: T = _adapter(returns).validate_python(answer.result)
+    except ValidationError as error:
+        raise SandboxUnavailable(f"the sandbox's host answered something else: {error}") from error
+    return result
+
+
 def parsed_arguments(call: RemoteCall) -> dict[str, Any]:
     """The arguments of a call as its verb takes them. Raises InvalidInput for a call that there isn't."""
-    owner, verbs = (
-        (SandboxBackend, BACKEND_VERBS) if call.instance is None else (SandboxInstance, INSTANCE_VERBS)
-    )
-    if call.verb not in verbs:
+    owner = SandboxBackend if call.instance is None else SandboxInstance
+    verb = vars(owner).get(call.verb)
+    if not inspect.iscoroutinefunction(verb):
         raise InvalidInput(f"remote sandboxes have no call {call.verb!r}")
-    known = _arguments_of(getattr(owner, call.verb))
+    known = {name: hint for name, hint in hints_of(verb).items() if name != "return"}
     if strange := call.arguments.keys() - known.keys():
         raise InvalidInput(f"the call {call.verb} of remote sandboxes has no {', '.join(sorted(strange))}")
-    return {name: known[name].validate_python(value) for name, value in call.arguments.items()}
-
-
-@cache
-def _arguments_of(verb: Callable[..., object]) -> Mapping[str, TypeAdapter[Any]]:
-    hints = get_type_hints(verb)
-    return {name: TypeAdapter(hint) for name, hint in hints.items() if name != "return"}
+    return {name: _adapter(known[name]).validate_python(value) for name, value in call.arguments.items()}

@@ -1,38 +1,23 @@
 """One instance on another machine."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from clotho.errors import FileRefused, SandboxLost, SandboxUnavailable
-from clotho.plugins.ssh.remote.calls import InstanceDescription, RemoteAnswer, RemoteCall
-from clotho.plugins.ssh.remote.link import MAX_WRITTEN_BYTES
-from clotho.sandbox.backend import (
-    MAX_CHECKPOINT_BYTES,
-    MAX_CHECKPOINT_SECONDS,
-    MAX_OUTPUT_BYTES,
-    FileContent,
-    Job,
-    JobStatus,
-    SessionInfo,
+from clotho.errors import FileRefused, SandboxLost
+from clotho.plugins.ssh.remote.calls import (
+    InstanceDescription,
+    RemoteAnswer,
+    RemoteCall,
+    Verb,
+    forwarded,
+    hints_of,
+    result_of,
 )
-from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken
+from clotho.plugins.ssh.remote.link import MAX_WRITTEN_BYTES
+from clotho.sandbox.backend import SandboxInstance
 from clotho.sandbox.supervised.file_access import shown
 from clotho.sandbox.supervised.layout import Layout
-
-T = TypeVar("T")
-
-NOTHING: TypeAdapter[None] = TypeAdapter(None)
-_BYTES = TypeAdapter(bytes)
-_KEYS = TypeAdapter(frozenset[str])
-_TEXT = TypeAdapter(str)
-_STATUS = TypeAdapter(JobStatus)
-_FILE = TypeAdapter(FileContent)
-_SESSIONS: TypeAdapter[Sequence[SessionInfo]] = TypeAdapter(Sequence[SessionInfo])
-_TAKEN: TypeAdapter[Checkpoint | NotTaken] = TypeAdapter(Checkpoint | NotTaken)
-_MANIFEST: TypeAdapter[Manifest | None] = TypeAdapter(Manifest | None)
 
 SendCall = Callable[[RemoteCall, Path | None], Awaitable[RemoteAnswer]]
 """Answers a call, whose file goes to the path. Raises SandboxUnavailable and SandboxLost."""
@@ -77,68 +62,40 @@ class RemoteInstance:
     def is_agents(self, path: str) -> bool:
         return self.layout.is_agents(path)
 
+    start = forwarded(SandboxInstance.start)
+    wait = forwarded(SandboxInstance.wait)
+    output = forwarded(SandboxInstance.output)
+    kill = forwarded(SandboxInstance.kill)
+    send_input = forwarded(SandboxInstance.send_input)
+    close_input = forwarded(SandboxInstance.close_input)
+    sessions = forwarded(SandboxInstance.sessions)
+    read_file = forwarded(SandboxInstance.read_file)
+    renew = forwarded(SandboxInstance.renew)
+    checkpoint = forwarded(SandboxInstance.checkpoint)
+    manifest = forwarded(SandboxInstance.manifest)
+    applied = forwarded(SandboxInstance.applied)
+
     async def raise_fence(self, number: int) -> None:
-        await self._call(NOTHING, "raise_fence", number=number)
+        await self.forward(SandboxInstance.raise_fence, {"number": number})
         self._fence = number
-
-    async def start(self, job: Job) -> None:
-        await self._call(NOTHING, "start", job=job)
-
-    async def wait(self, key: str, timeout: float) -> JobStatus:
-        return await self._call(_STATUS, "wait", key=key, timeout=timeout)
-
-    async def output(self, key: str, offset: int = 0, limit: int = MAX_OUTPUT_BYTES) -> bytes:
-        return await self._call(_BYTES, "output", key=key, offset=offset, limit=limit)
-
-    async def kill(self, key: str) -> None:
-        await self._call(NOTHING, "kill", key=key)
-
-    async def send_input(self, key: str, data: bytes, request: str | None = None) -> None:
-        await self._call(NOTHING, "send_input", key=key, data=data, request=request)
-
-    async def close_input(self, key: str) -> None:
-        await self._call(NOTHING, "close_input", key=key)
-
-    async def sessions(self) -> Sequence[SessionInfo]:
-        return await self._call(_SESSIONS, "sessions")
-
-    async def read_file(self, path: str, max_bytes: int, after: str | None = None) -> FileContent:
-        return await self._call(_FILE, "read_file", path=path, max_bytes=max_bytes, after=after)
 
     async def write_file(
         self, path: str, content: bytes, after: str | None = None, key: str | None = None
     ) -> str:
         if len(content) > MAX_WRITTEN_BYTES:
             raise FileRefused(f"{shown(path)}: {len(content)} bytes are more than can be sent to its host")
-        return await self._call(_TEXT, "write_file", path=path, content=content, after=after, key=key)
+        asked = {"path": path, "content": content, "after": after, "key": key}
+        written: str = await self.forward(SandboxInstance.write_file, asked)
+        return written
 
-    async def renew(self, seconds: float) -> None:
-        await self._call(NOTHING, "renew", seconds=seconds)
-
-    async def checkpoint(
-        self,
-        to: Path,
-        *,
-        after: str | None = None,
-        previous: Checkpoint | None = None,
-        max_bytes: int = MAX_CHECKPOINT_BYTES,
-        timeout: float = MAX_CHECKPOINT_SECONDS,
-    ) -> Checkpoint | NotTaken:
-        asked = {"after": after, "previous": previous, "max_bytes": max_bytes, "timeout": timeout}
-        return await self._call(_TAKEN, "checkpoint", to, **asked)
-
-    async def manifest(self) -> Manifest | None:
-        return await self._call(_MANIFEST, "manifest")
-
-    async def applied(self) -> frozenset[str]:
-        return await self._call(_KEYS, "applied")
-
-    async def _call(self, returns: TypeAdapter[T], verb: str, to: Path | None = None, **arguments: Any) -> T:
+    async def forward(self, declared: Verb[..., Any], arguments: dict[str, Any]) -> Any:
+        """Ask the server; a checkpoint's blob comes beside the answer, to a file of this machine."""
+        verb, to = declared.__name__, arguments.pop("to", None)
         answer = await self._asked(verb, to, arguments)
         if answer.unknown_instance:
             await self._find_again()
             answer = await self._asked(verb, to, arguments)
-        return result_of(answer, returns)
+        return result_of(answer, hints_of(declared)["return"])
 
     async def _asked(self, verb: str, to: Path | None, arguments: dict[str, Any]) -> RemoteAnswer:
         call = RemoteCall(instance=self._description.handle, verb=verb, arguments=arguments)
@@ -150,16 +107,4 @@ class RemoteInstance:
             raise SandboxLost("the sandbox has ended; another is in its place")
         self._description = found
         if self._fence:  # held by the instance that the server has dropped
-            result_of(await self._asked("raise_fence", None, {"number": self._fence}), NOTHING)
-
-
-def result_of(answer: RemoteAnswer, returns: TypeAdapter[T]) -> T:
-    """The result of a call. Raises its error, and SandboxUnavailable for an answer that isn't one."""
-    if answer.error is not None:
-        raise answer.error.raised()
-    if answer.unknown_instance:
-        raise SandboxUnavailable("the sandbox's host doesn't hold the sandbox open")
-    try:
-        return returns.validate_python(answer.result)
-    except ValidationError as error:
-        raise SandboxUnavailable(f"the sandbox's host answered something else: {error}") from error
+            result_of(await self._asked("raise_fence", None, {"number": self._fence}), type(None))

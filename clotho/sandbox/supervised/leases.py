@@ -1,7 +1,7 @@
-"""A backend whose sandboxes are in folders of this host: its leases, which are found again from files alone.
+"""Leases of supervised sandboxes: each has a folder on this host with its record, from which it is found again.
 
-Whether a sandbox lives is told by the lock that its supervisor holds, never by a process id. A lock on its folder
-serialises making and ending it, across processes.
+Whether a sandbox lives its supervisor tells, never a process id. A lock on its folder serialises making and ending
+it, across processes.
 """
 
 from abc import ABC, abstractmethod
@@ -15,17 +15,20 @@ from clotho.sandbox.backend import Labels, LeaseRecord
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.reaper import going_on
+from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.folders import Record, SupervisedFolder
+from clotho.sandbox.supervised.folders import HostedRecord, LeaseFolder, Record, SupervisedFolder
 from clotho.sandbox.supervised.instance import SupervisedSandbox
+from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.verifying import check_hidden, seal
 from clotho.sandbox.threads import with_host, with_leases, with_sandbox
 from clotho.sandbox.verification import USUAL, VerifierSetup
 
-Folder = TypeVar("Folder", bound=SupervisedFolder[Any])
+Folder = TypeVar("Folder", bound=LeaseFolder[Any])
+HostedFolder = TypeVar("HostedFolder", bound=SupervisedFolder[Any])
 
 
-class HostedBackend(ABC, Generic[Folder, Record]):
+class LeasedBackend(ABC, Generic[Folder, Record]):
     """Everything of a SandboxBackend but making a sandbox, and a verifier's instance of it."""
 
     def __init__(self, root: Path, folder: type[Folder]) -> None:
@@ -73,18 +76,31 @@ class HostedBackend(ABC, Generic[Folder, Record]):
         """The isolation and bounds of this host."""
         return await with_host(self._probe)
 
+    def holds(self, lease: str) -> bool:
+        """Whether there is, or was a moment ago, a sandbox of this lease here."""
+        return self._folder(lease).files.exists()
+
     # ---- what each backend does its own way, blocking ----
 
     @abstractmethod
+    def _agent(self, folder: Folder, record: Record) -> Control:
+        """The control directory of the agent's instance."""
+
+    @abstractmethod
+    def _verifiers(self, folder: Folder, record: Record) -> Mapping[int, Control]:
+        """The control directories of verifiers' instances, by epoch."""
+
+    @abstractmethod
     def _instance(
-        self,
-        folder: Folder,
-        record: Record,
-        control: ControlDirectory,
-        incarnation: str,
-        private: Path | None = None,
+        self, folder: Folder, record: Record, control: Control, incarnation: str, epoch: int | None = None
     ) -> SupervisedSandbox:
-        """A living instance: the agent's, or a verifier's, with its private folder."""
+        """A living instance: the agent's, or the verifier's of an epoch."""
+
+    @abstractmethod
+    def _in_place(
+        self, folder: Folder, record: Record, control: Control, incarnation: str, setup: VerifierSetup
+    ) -> SupervisedSandbox:
+        """The agent's own instance, as a verifier is to see it."""
 
     def _agents_sealed(
         self, folder: Folder, record: Record, setup: VerifierSetup
@@ -101,11 +117,6 @@ class HostedBackend(ABC, Generic[Folder, Record]):
         setup: VerifierSetup,
     ) -> SupervisedSandbox:
         """Start the instance of an epoch, the agent's processes having ended; superseded ones are ended."""
-
-    @abstractmethod
-    def _verify_in_place(
-        self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
-    ) -> SupervisedSandbox: ...
 
     @abstractmethod
     def _end(self, folder: Folder) -> None:
@@ -146,7 +157,7 @@ class HostedBackend(ABC, Generic[Folder, Record]):
         if record is None or not record.lease:
             return None
         record = folder.labelled(record, labels)
-        control = record.control_at(folder.control())
+        control = self._agent(folder, record)
         incarnation = control.incarnation()
         if incarnation is None or record.restored != digest_of(restore):
             return None
@@ -158,7 +169,7 @@ class HostedBackend(ABC, Generic[Folder, Record]):
         if labels not in (None, record.labels):
             with self._locked(folder):
                 record = folder.labelled(self._record_of(folder, lease), labels)
-        control = record.control_at(folder.control())
+        control = self._agent(folder, record)
         if control.incarnation() != incarnation:
             raise SandboxLost(f"the sandbox of lease {lease} has ended")
         return self._instance(folder, record, control, incarnation)
@@ -174,20 +185,27 @@ class HostedBackend(ABC, Generic[Folder, Record]):
         folder = self._folder(lease)
         with self._locked(folder):
             record = folder.labelled(self._record_of(folder, lease), labels)
-            control = record.control_at(folder.verifier_control(epoch))
-            newest = max(folder.verifier_epochs(), default=-1)
-            if newest == epoch and control.was_started():
-                incarnation = control.incarnation()
+            verifiers = self._verifiers(folder, record)
+            newest = max(verifiers, default=-1)
+            if newest == epoch and verifiers[epoch].was_started():
+                incarnation = verifiers[epoch].incarnation()
                 if incarnation is None:
                     raise SandboxLost(f"the verifier of lease {lease}, epoch {epoch}, has ended")
-                return self._instance(folder, record, control, incarnation, folder.private(epoch))
+                return self._instance(folder, record, verifiers[epoch], incarnation, epoch)
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             check_hidden(hidden_files, placed=True)
-            seal(record.control_at(folder.control()))
+            seal(self._agent(folder, record))
             if setup.only_reads and (agents := self._agents_sealed(folder, record, setup)) is not None:
                 return agents
             return self._make_verifier(folder, record, epoch, hidden_files, setup)
+
+    def _verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None, setup: VerifierSetup
+    ) -> SupervisedSandbox:
+        control = self._attach(lease, incarnation, labels).control
+        folder = self._folder(lease)
+        return self._in_place(folder, self._record_of(folder, lease), control, incarnation, setup)
 
     def _destroy(self, folder: Folder, labels: Labels | None) -> None:
         with self._locked(folder):
@@ -198,11 +216,10 @@ class HostedBackend(ABC, Generic[Folder, Record]):
     def _renew(self, lease: str, seconds: float) -> None:
         folder = self._folder(lease)
         record = self._record_of(folder, lease)
-        agent, *verifiers = map(record.control_at, folder.control_directories())
         try:
-            agent.renew(seconds)
+            self._agent(folder, record).renew(seconds)
         finally:  # a verifier goes on without the agent's, and the agent's without one that has just ended
-            for verifier in verifiers:
+            for verifier in self._verifiers(folder, record).values():
                 with suppress(SandboxLost):
                     verifier.renew(seconds)
 
@@ -231,6 +248,32 @@ class HostedBackend(ABC, Generic[Folder, Record]):
                 self._end(folder)
                 return True
             return False
+
+
+class HostedBackend(LeasedBackend[HostedFolder, HostedRecord]):
+    """A backend whose supervisors run on this host: the lock that one holds tells that it lives."""
+
+    def _agent(self, folder: HostedFolder, record: HostedRecord) -> ControlDirectory:
+        return record.control_at(folder.control())
+
+    def _verifiers(self, folder: HostedFolder, record: HostedRecord) -> Mapping[int, ControlDirectory]:
+        return {
+            epoch: record.control_at(folder.verifier_control(epoch)) for epoch in folder.verifier_epochs()
+        }
+
+    def _end_verifiers(self, folder: HostedFolder, wanted: int) -> None:
+        """End superseded verifiers, and remove what an attempt to start the wanted one has left.
+
+        Nobody has been given that one, even if it has started by now.
+        """
+        for epoch in folder.verifier_epochs():
+            control = ControlDirectory(folder.verifier_control(epoch), None)
+            self._end_verifier(folder, epoch, control)
+            if epoch == wanted or not control.was_started():
+                control.delete()
+
+    def _end_verifier(self, folder: HostedFolder, epoch: int, control: ControlDirectory) -> None:
+        launch.end(control)
 
 
 def digest_of(restore: Restore | None) -> str | None:
