@@ -109,6 +109,8 @@ def _coerce_scalar(value: Any, schema: Schema) -> Any:
 
 def _is_finite_number(checker: TypeChecker, value: Any) -> bool:
     """JSON has no infinity, but Python reads 1e999 as one."""
+    if isinstance(value, int):  # one too large for a float is a number too, and isfinite fails for it
+        return not isinstance(value, bool)
     return Draft202012Validator.TYPE_CHECKER.is_type(value, "number") and math.isfinite(value)
 
 

@@ -113,3 +113,10 @@ def test_coercion_never_raises_and_is_stable(value: object, kind: str) -> None:
 def test_what_fits_stays_unless_null_is_dropped(value: object, kind: str) -> None:
     if violation(value, of(kind)) is None and kind not in ("object", "array"):
         assert coerce(value, of(kind)) == value
+
+
+def test_a_whole_number_beyond_floats_is_held_to_its_bounds() -> None:
+    huge = 10**400
+    assert violation({"n": huge}, schema(n=of("integer", minimum=1))) is None
+    assert violation({"n": huge}, schema(n=of("number", maximum=9))) is not None
+    assert violation({"n": True}, schema(n=of("number"))) is not None
