@@ -8,6 +8,7 @@ import io
 import linecache
 import sys
 import sysconfig
+import threading
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from clotho.frozen_model import FrozenModel
 
 OWN_PACKAGE = "clotho"
 INSTALLED = ("site-packages", "dist-packages")
+PARSING = threading.RLock()
+"""CPython 3.11 counts the depth of a tree for all threads together: two that build one fail with SystemError."""
 
 
 class ModuleSource(FrozenModel):
@@ -110,7 +113,8 @@ def _closure(module: str) -> list[Found]:
         if each is None:
             continue
         try:
-            tree = ast.parse(_text(each.file))
+            with PARSING:
+                tree = ast.parse(_text(each.file))
         except (SyntaxError, ValueError):  # told by the process that imports it
             continue
         for imported in _imported(tree, each):
