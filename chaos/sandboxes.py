@@ -21,7 +21,7 @@ class Host(Protocol):
 
     @property
     def engine(self) -> PodmanEngine | None:
-        """That of its sandboxes in containers."""
+        """The engine of the sandboxes, where they are containers."""
 
 
 async def leases_of(stage: Stage, rollout: str) -> list[str]:

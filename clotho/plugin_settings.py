@@ -32,8 +32,8 @@ def settings_sections() -> type[FrozenModel]:
             if not issubclass(kinds[name], PluginSettings) or kinds[name].plugin != name:
                 raise InvalidInput(f"plugin {name!r}: {plugin.settings} holds no settings of it")
     sections = {name: (kind, kind()) for name, kind in kinds.items()}
-    made: type[FrozenModel] = create_model("PluginSections", __base__=FrozenModel, **sections)  # type: ignore[call-overload]
-    return made
+    model: type[FrozenModel] = create_model("PluginSections", __base__=FrozenModel, **sections)  # type: ignore[call-overload]
+    return model
 
 
 RunSections = dict[str, dict[str, JsonValue]]
@@ -54,7 +54,7 @@ class BroughtToolset:
 
 
 class RunPluginSettings(FrozenModel):
-    """Base of what a run sets for a plugin: part of its manifest."""
+    """Base of the settings that a run has for a plugin: they are part of the run's manifest."""
 
     plugin: ClassVar[str]
     """The plugin's name, under which manifests and files hold them."""
@@ -71,7 +71,7 @@ class RunPluginSettings(FrozenModel):
 
     @property
     def on_hosts(self) -> frozenset[str]:
-        """What they run on hosts with the workers' rights, by any text that tells one from another."""
+        """The programs that run on hosts with the workers' rights, each as a text that tells it from others."""
         return frozenset()
 
 
@@ -79,7 +79,7 @@ RunKind = TypeVar("RunKind", bound=RunPluginSettings)
 
 
 def run_settings_of(name: str, fields: Mapping[str, JsonValue]) -> RunPluginSettings:
-    """What a run sets for the plugin `name`. Raises InvalidInput that names the plugin, or the field at fault."""
+    """Check what a run sets for the plugin `name`. Raises InvalidInput that names the plugin or the wrong field."""
     plugin = plugins().get(name)
     if plugin is None or plugin.run_settings is None:
         known = ", ".join(each for each, one in plugins().items() if one.run_settings is not None)
@@ -93,7 +93,7 @@ def run_settings_of(name: str, fields: Mapping[str, JsonValue]) -> RunPluginSett
 
 
 def run_settings_here(sections: RunSections) -> list[RunPluginSettings]:
-    """What a run sets for each plugin. Raises HostUnavailable where one isn't installed on this worker's host."""
+    """Read what a run sets for its plugins. Raises HostUnavailable for one that isn't installed on this host."""
     if missing := sorted(sections.keys() - plugins().keys()):
         raise HostUnavailable(
             f"the plugin {missing[0]} of this run isn't installed on this host: install its package there"

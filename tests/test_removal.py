@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from clotho.plugin import GROUP, plugins
+from clotho.processes.child import ChildProcess
+from clotho.temporal.states import describe
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import Finished, run
 from tests.cluster import Cluster
+from tests.support import eventually
 from tests.test_installed import ENVIRONMENT
 from tests.test_project import PLUGINS_THAT_USE_OTHERS, modules
 from tests.workflows.scripts import say
@@ -86,22 +89,59 @@ async def test_the_core_goes_on_without(plugin: str, tmp_path: Path) -> None:
     assert "run" in listed and not commands & listed
 
 
-@pytest.mark.slow
-async def test_a_run_reaches_its_rewards_without_any_plugin(
-    private_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree, tasks = Tree(tmp_path / "tree", set(OWN)), tmp_path / "tasks"
-    tasks.mkdir()
-    (tasks / "greetings.py").write_text(ENVIRONMENT)
-    monkeypatch.syspath_prepend(tasks)
-    path = f"{tree.folder}:{tasks}"
+@pytest.fixture
+def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an environment, which this process finds too."""
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    (folder / "greetings.py").write_text(ENVIRONMENT)
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+def greeting_model() -> ScriptedModel:
     greet = ScriptedCall(name="terminal", arguments={"command": "echo -n hello > ~/greeting.txt"})
     turns = (ScriptedTurn(calls=(greet,)), say("Done."))
-    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))
-    worker = await private_cluster.start_worker(
+    return ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))
+
+
+async def start_worker(cluster: Cluster, tree: Tree, tasks: Path) -> ChildProcess:
+    path = f"{tree.folder}:{tasks}"
+    return await cluster.start_worker(
         under=("env", "-C", str(tree.folder)), PYTHONPATH=path, PYTHONSAFEPATH="1"
     )
-    async with serving(model) as url:
+
+
+@pytest.mark.slow
+async def test_a_run_reaches_its_rewards_without_any_plugin(
+    private_cluster: Cluster, tmp_path: Path, tasks: Path
+) -> None:
+    worker = await start_worker(private_cluster, Tree(tmp_path / "tree", set(OWN)), tasks)
+    async with serving(greeting_model()) as url:
         handle = await private_cluster.start("without", url, environment="greetings:Greeting")
         progress = await handle.result()
     assert progress.reward_sum == 1.0, worker.output
+
+
+@pytest.mark.slow
+async def test_a_worker_without_a_run_s_plugin_leaves_it_to_one_that_has_it(
+    private_cluster: Cluster, tmp_path: Path, tasks: Path
+) -> None:
+    worker = await start_worker(private_cluster, Tree(tmp_path / "tree", with_users("web")), tasks)
+
+    async def refused() -> bool:
+        described = await describe(private_cluster.client, "lacking/g000000")
+        pending = described.raw_description.pending_activities if described is not None else ()
+        return any(
+            "the plugin web of this run isn't installed" in one.last_failure.message for one in pending
+        )
+
+    async with serving(greeting_model()) as url:
+        settings = {"plugins": {"web": {"provider": "tavily"}}}
+        environment = "greetings:Greeting"
+        handle = await private_cluster.start("lacking", url, environment=environment, overrides=settings)
+        await eventually(refused, "the refusal of the worker without the plugin")
+        await worker.kill()
+        complete = await start_worker(private_cluster, Tree(tmp_path / "complete", set()), tasks)
+        progress = await handle.result()
+    assert progress.reward_sum == 1.0, complete.output

@@ -1,4 +1,4 @@
-"""What a cell of delivery came to, and what is counted in it."""
+"""The result of a cell of delivery, and its comparison with the undisturbed run."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from clotho.frozen_model import FrozenModel
 
 
 class Delivered(FrozenModel):
-    """What a whole run brought to the trainer."""
+    """The batches of a run that the trainer received."""
 
     batches: tuple[Received, ...]
     queued: int
@@ -62,7 +62,7 @@ class DeliveryResult(FrozenModel):
 
     @property
     def footnotes(self) -> list[str]:
-        """As the matrix's legend explains them."""
+        """The marks behind a cell's time; the matrix's legend explains each."""
         notes = [f"³({self.to_reaper})"] if self.to_reaper else []
         notes += [f"⁵({self.served_again})"] if self.served_again else []
         notes += [f"⁶({len(self.died_with)})"] if self.died_with else []

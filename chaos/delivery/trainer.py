@@ -36,7 +36,7 @@ class Received(FrozenModel):
 
 
 def received(record: Path) -> Iterator[Received]:
-    """What trainers wrote down in `record`, but for a line that a dying one left unfinished."""
+    """Read the batches in `record`; a line that a dying trainer left unfinished is passed over."""
     if record.exists():
         for line in record.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
@@ -119,7 +119,7 @@ def write_down(groups: list[TrainingGroup], record: Path) -> None:
 
 
 def digest(group: TrainingGroup) -> str:
-    """Of what is trained on: how a rollout was disturbed is told beside it."""
+    """Hash what is trained on. Labels of disturbances are left out: they may differ where the tokens don't."""
     content = group.model_dump_json(include={"tokens", "masks", "scores", "inference_logprobs"})
     return hashlib.sha256(content.encode()).hexdigest()
 

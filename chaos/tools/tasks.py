@@ -35,7 +35,7 @@ PROGRAMS = {place: Path(__file__).with_name(Path(place).name) for place in (SERV
 
 
 class MarkTasks(Environment):
-    """The same item again and again."""
+    """An environment that gives the same item for ever."""
 
     marks: tuple[str, ...] = MARKS
 

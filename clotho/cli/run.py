@@ -150,7 +150,7 @@ class Following:
 
 
 def run_logs(asked: Mapping[str, str], *, detach: bool) -> list[OpenLog]:
-    """What opens the logs that options ask for. Raises InvalidInput for what they lack, or if nobody follows."""
+    """Find the logs that options ask for. Raises InvalidInput if one lacks a package, or if nobody follows."""
     if asked and detach:
         raise InvalidInput(f"--{next(iter(asked))} logs while the run is followed: leave --detach out")
     return [

@@ -320,50 +320,48 @@ class RunOptions(DatasetOptions):
 
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of RunOptions beside its own; it takes them as `asked`."""
-    own = [
-        one for name, one in inspect.signature(command, eval_str=True).parameters.items() if name != "asked"
-    ]
     hints = get_type_hints(RunOptions, include_extras=True)
-    further = [
-        inspect.Parameter(
-            one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
-        )
-        for one in fields(RunOptions)
-    ]
-
-    def with_asked(**given: Any) -> None:
-        options = RunOptions(**{one.name: given.pop(one.name) for one in further})
-        command(**given, asked=options)
-
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *further)]
-    with_asked.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_asked.__doc__ = command.__doc__
-    return with_asked
+    options = {one.name: (hints[one.name], one.default) for one in fields(RunOptions)}
+    return _with_options(command, "asked", options, lambda given: RunOptions(**given))
 
 
 def with_run_logs(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each log that plugins have for a run; it takes those given as `logs`."""
-    own = [
-        one for name, one in inspect.signature(command, eval_str=True).parameters.items() if name != "logs"
-    ]
     offered = {name: log for plugin in plugins().values() for name, log in plugin.run_logs.items()}
-    further = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                str | None, typer.Option(f"--{name}", help=log.summary, metavar=log.metavar)
-            ],
+    options = {
+        name: (
+            Annotated[str | None, typer.Option(f"--{name}", help=log.summary, metavar=log.metavar)],
+            None,
         )
         for name, log in offered.items()
+    }
+    return _with_options(
+        command,
+        "logs",
+        options,
+        lambda given: {name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _with_options(
+    command: Callable[..., None],
+    parameter: str,
+    options: Mapping[str, tuple[Any, Any]],
+    pack: Callable[[dict[str, Any]], object],
+) -> Callable[..., None]:
+    """The command with `options`, name -> (annotation, default), in place of the parameter that has them packed."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [one for name, one in signature.parameters.items() if name != parameter]
+    further = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in options.items()
     ]
 
-    def with_logs(**given: Any) -> None:
-        values = {name: given.pop(name) for name in offered}
-        command(**given, logs={name: value for name, value in values.items() if value is not None})
+    def with_packed(**given: Any) -> None:
+        packed = pack({name: given.pop(name) for name in options})
+        command(**given, **{parameter: packed})
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *further)]
-    with_logs.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_logs.__doc__ = command.__doc__
-    return with_logs
+    with_packed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_packed.__doc__ = command.__doc__
+    return with_packed

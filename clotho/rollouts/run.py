@@ -130,7 +130,7 @@ class RunManifest(FrozenModel):
         sections = self.tool_settings.plugins
         for each in settings:
             sections = with_run_settings(sections, each.sections)
-        asked["plugins"] = sections
+        asked["plugins"] = sections  # merged by field, where every other setting replaces the one before
         sandbox, image = asked.pop("sandbox", None), asked.pop("image", None)
         if sandbox is not None or image is not None:
             asked["backend"] = chosen_backend(sandbox, image, self.sandbox.backend)

@@ -23,7 +23,7 @@ class ProbedSandbox:
 
 
 class ToolSource(ABC):
-    """A plugin's tools in one process; made with what reads an environment variable of it."""
+    """A plugin's tools in one process. Its class takes a function that reads an environment variable."""
 
     @abstractmethod
     def needs_sandbox(self, settings: ToolSettings, wanted: Wanted) -> bool:
@@ -50,9 +50,10 @@ class ToolSources:
     """The sources of all installed plugins."""
 
     def __init__(self, variable: Callable[[str], str | None]) -> None:
-        made = {name: plugin.tool_source for name, plugin in plugins().items()}
         self._sources: dict[str, ToolSource] = {
-            name: load(target)(variable) for name, target in made.items() if target is not None
+            name: load(plugin.tool_source)(variable)
+            for name, plugin in plugins().items()
+            if plugin.tool_source is not None
         }
 
     def needs_sandbox(self, settings: ToolSettings, wanted: Wanted) -> bool:
