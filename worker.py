@@ -6,6 +6,8 @@ kill a paid call. Without --roles this starts one process of each kind and keeps
 
 import asyncio
 import logging
+import os
+import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -44,8 +46,8 @@ from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
 from clotho.monitoring.metrics import Metrics, SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
-from clotho.processes.ending import exit_status, leave, stop_signal
-from clotho.processes.group import ProcessGroup, ProcessPlan
+from clotho.processes.ending import leave
+from clotho.processes.group import ProcessGroup, ProcessPlan, exit_status
 from clotho.processes.liveness import Liveness
 from clotho.processes.roles import ROLES, ProcessSlot, process_layout
 from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
@@ -321,6 +323,21 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             await tracing.close()
         for task in background:
             task.cancel()
+
+
+def stop_signal(end_children: Callable[[], None]) -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; the second ends children, then the process, at once."""
+    stopped = asyncio.Event()
+
+    def on_signal() -> None:
+        if stopped.is_set():
+            end_children()
+            os._exit(1)
+        stopped.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    return stopped
 
 
 async def _end_when_short() -> None:

@@ -1,7 +1,5 @@
 """The `clotho` command: starts and follows runs, and shows what they came to."""
 
-import os
-import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -13,6 +11,7 @@ from clotho.errors import ClothoError, IsolationUnavailable
 from clotho.escaping import for_terminal
 from clotho.host_failures import described, is_host_failure
 from clotho.plugin import UNKNOWN_OPTIONS_PASS, Command, plugins
+from clotho.processes.ending import run_to_end
 
 UNISOLATED_STATUS = 2
 """Exit status where no sandbox can be had on the workers' machine: nothing was sampled."""
@@ -132,18 +131,12 @@ def options(
 def main() -> NoReturn:
     """Run the command line; errors of Clotho's own are one line that says what to do."""
     application.on_path()  # environments are modules beside the user, as for workers
-    status = run_command()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Not by the interpreter's shutdown, which the Temporal SDK's native threads can abort.
-    os._exit(status)
+    run_to_end(run_command)
 
 
 def run_command() -> int:
     try:
         app()
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
     except IsolationUnavailable as error:
         return complain(str(error), UNISOLATED_STATUS)
     except ClothoError as error:

@@ -104,10 +104,24 @@ class TokenAuth(httpx.Auth):
         self._token = token
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        given = "authorization" in request.headers
-        if not given and (token := self._token or request.url.password or _found(request.url)):
-            request.headers["authorization"] = f"Bearer {token}"
-        yield request
+        if "authorization" in request.headers:
+            yield request
+            return
+        shown = self._token or request.url.password or _found(request.url)
+        answer = yield _showing(request, shown)
+        # A server makes its token before it listens: this request may have been on its way between the two.
+        if (
+            answer.status_code == httpx.codes.UNAUTHORIZED
+            and shown is None
+            and (found := _found(request.url))
+        ):
+            yield _showing(request, found)
+
+
+def _showing(request: httpx.Request, token: str | None) -> httpx.Request:
+    if token is not None:
+        request.headers["authorization"] = f"Bearer {token}"
+    return request
 
 
 def _found(url: httpx.URL) -> str | None:

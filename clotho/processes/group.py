@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from clotho.config import environment_without
+from clotho.failure_policy import StepAction, kind_of, policy_for
 from clotho.processes.parent_death import with_parent_death_signal
 
 QUICK_DEATH_SECONDS = 5.0
@@ -100,3 +101,8 @@ class ProcessGroup:
 
     def _alive(self) -> list[asyncio.subprocess.Process]:
         return [process for process in self._running.values() if process.returncode is None]
+
+
+def exit_status(error: BaseException) -> int:
+    """The exit status for `error`: REJECTED unless it is an outage, after which the process is restarted."""
+    return 1 if policy_for(kind_of(error)).step is StepAction.RETRY else REJECTED

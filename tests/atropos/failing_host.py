@@ -5,6 +5,7 @@ command line as it is, with one call to the host that raises; it notes the calls
 """
 
 import asyncio
+import atexit
 import builtins
 import ctypes
 import io
@@ -209,12 +210,15 @@ def life(kind: Any, order: dict[str, Any]) -> None:
 
     target = Site(*order["target"]) if order["target"] else None
     injection = AdapterInjection(ROOT, target, failure)
-    try:
-        with failing(injection), without_pause(asyncio.sleep), told_to_stop_at_work_only(signal.signal):
-            kind.cli()
-    finally:
-        seen = [[site.call, site.place] for site in list(injection.seen)]
-        Path(order["sites"]).write_text(json.dumps({"seen": seen, "fired": injection.fired}))
+    atexit.register(note, Path(order["sites"]), injection)
+    with failing(injection), without_pause(asyncio.sleep), told_to_stop_at_work_only(signal.signal):
+        kind.cli()
+
+
+def note(path: Path, injection: AdapterInjection) -> None:
+    """Tell the calls of this life, which ends."""
+    seen = [[site.call, site.place] for site in list(injection.seen)]
+    path.write_text(json.dumps({"seen": seen, "fired": injection.fired}))
 
 
 @contextmanager

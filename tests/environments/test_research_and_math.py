@@ -97,7 +97,7 @@ async def judged(cluster: Cluster, judge: ModelServer, environment: str, **confi
     """The scores of a run of one rollout, whose judge says yes."""
     run = environment.rpartition(":")[2].lower().replace("_", "-") + "-judged"
     script = Script(conversations=(Conversation(variants=((saying("in 1811"),),)),))
-    overrides = {"services": {"judge": {"url": judge.url, "model": "judges"}}, **config}
+    overrides = {"plugins": {"services": {"judge": {"url": judge.url, "model": "judges"}}}, **config}
     async with serving(ScriptedModel(script)) as url:
         handle = await cluster.start(run, url, environment=environment, model="scripted", overrides=overrides)
         await handle.result()

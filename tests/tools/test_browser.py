@@ -64,7 +64,7 @@ async def test_a_rollout_uses_the_browser_and_leaves_none_behind(cluster: Cluste
     turns = (*(ScriptedTurn(calls=(call,)) for call in calls), say("Done."))
     overrides = {
         "enabled_toolsets": ["browser"],
-        "browser": {"allow": [site.host], "seconds": PATIENCE_SECONDS},
+        "plugins": {"browser": {"allow": [site.host], "seconds": PATIENCE_SECONDS}},
     }
     async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
         await (await start(cluster, "browsing", url, overrides=overrides)).result()
@@ -334,7 +334,10 @@ async def test_a_worker_that_dies_in_a_call_leaves_no_browser_and_the_model_is_t
         ScriptedCall(name="browser_snapshot", arguments={}),
     )
     turns = (*(ScriptedTurn(calls=(call,)) for call in calls), say("Done."))
-    overrides = {"enabled_toolsets": ["browser"], "browser": {"allow": [site.host], "seconds": 300}}
+    overrides = {
+        "enabled_toolsets": ["browser"],
+        "plugins": {"browser": {"allow": [site.host], "seconds": 300}},
+    }
     rollout, before = "dying/g000000/r0", processes("clotho.plugins.browser.process.server")
     async with serving(ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),)))) as url:
         worker = await private_cluster.start_worker()

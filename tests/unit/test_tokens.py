@@ -103,6 +103,21 @@ def test_a_token_in_a_variable_is_not_printed(bound: socket.socket, monkeypatch:
         token_for(bound, "MINE", without=True)
 
 
+def test_a_token_that_is_made_while_a_request_is_on_its_way_is_shown() -> None:
+    seen: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers.get("authorization"))
+        text = token_of_port(PORT).text
+        return httpx.Response(200 if seen[-1] == f"Bearer {text}" else 401, text=request.read().decode())
+
+    with httpx.Client(transport=httpx.MockTransport(answer), auth=TokenAuth()) as client:
+        answered = client.post(f"http://127.0.0.1:{PORT}/register", json={"a": 1})
+        assert answered.status_code == 200 and answered.json() == {"a": 1}
+        assert client.get(f"http://trainer.example:{PORT}/").status_code == 401
+    assert len(seen) == 3 and seen[0] is seen[2] is None
+
+
 async def test_asynchronous_clients_show_it_too() -> None:
     token = token_of_port(PORT).text
     transport = httpx.MockTransport(

@@ -1,8 +1,6 @@
 """`clotho doctor`: problems of this host and of its runs, and their remedies."""
 
 import asyncio
-import os
-import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -24,6 +22,7 @@ from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name, program_on_path
 from clotho.journal import Journal
 from clotho.plugin import load, plugins
+from clotho.processes.ending import leave
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
@@ -68,8 +67,7 @@ async def _examined(settings: Settings, clean: bool) -> int:
     doctor = Doctor(settings, make_console())
     status = await doctor.examine(clean)
     if doctor.gave_up:  # its threads would be waited for as long as what they ask
-        sys.stdout.flush()
-        os._exit(status)
+        leave(status)
     return status
 
 

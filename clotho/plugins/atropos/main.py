@@ -18,6 +18,7 @@ from clotho.frozen_model import field_errors
 from clotho.host_failures import is_host_failure
 from clotho.logs import configure
 from clotho.plugins.atropos.key_options import Secrets
+from clotho.processes.ending import run_to_end
 
 REJECTED = 2
 FLAGS = {
@@ -48,6 +49,11 @@ class Keyed(Protocol):
 
 def main(kind: Keyed, cli: Callable[[], None]) -> NoReturn:
     """Run Atropos' `cli` of `kind` as the command line says, to the end of this process."""
+    run_to_end(lambda: run_command(kind, cli))
+
+
+def run_command(kind: Keyed, cli: Callable[[], None]) -> int:
+    """The exit status. Raises what isn't a known failure."""
     try:
         settings = load_settings()
         configure(settings.log_format, "adapter")
@@ -63,7 +69,9 @@ def main(kind: Keyed, cli: Callable[[], None]) -> NoReturn:
         if not all(isinstance(cause, ClothoError | OSError) or is_host_failure(cause) for cause in causes):
             raise
         sys.stderr.write("; ".join(dict.fromkeys(map(_in_one_line, causes))) + "\n")
-    sys.exit(REJECTED)
+    else:
+        return 0
+    return REJECTED
 
 
 def _causes(error: Exception) -> Iterator[Exception]:

@@ -1,0 +1,53 @@
+"""How processes end: with their status, whatever the interpreter's shutdown would wait for."""
+
+import subprocess
+import sys
+
+import pytest
+
+WAITED_FOR = """
+import atexit, signal
+
+class Unending:
+    def __del__(self):
+        signal.pause()
+
+kept = Unending()
+atexit.register(print, "told at the end")
+"""
+"""A program that would not end: the SDK's native threads can do the like to the interpreter."""
+
+
+def ended(program: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", WAITED_FOR + program]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ("return 3", 3, ""),
+        ("raise SystemExit", 0, ""),
+        ("raise SystemExit(4)", 4, ""),
+        ("raise SystemExit('in words')", 1, "in words\n"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt\n"),
+        ("raise ZeroDivisionError('unknown')", 1, "ZeroDivisionError: unknown\n"),
+    ],
+)
+def test_a_program_ends_as_the_interpreter_would_end_it(body: str, status: int, said: str) -> None:
+    end = ended(
+        f"def program():\n {body}\nfrom clotho.processes.ending import run_to_end\nrun_to_end(program)"
+    )
+    assert (end.returncode, end.stdout) == (status, "told at the end\n")
+    assert end.stderr.endswith(said)
+
+
+def test_the_adapter_ends_so() -> None:
+    end = ended(
+        "from clotho.plugins.atropos.key_options import Secrets\n"
+        "from clotho.plugins.atropos.main import main\n"
+        "class Kind:\n secrets = Secrets()\n"
+        "def cli():\n raise SystemExit(0)\n"
+        "main(Kind, cli)"
+    )
+    assert (end.returncode, end.stdout) == (0, "told at the end\n"), end.stderr
