@@ -15,8 +15,11 @@ INTERRUPTED = 128 + signal.SIGINT
 def leave(status: int) -> NoReturn:
     """Exit without the interpreter's shutdown, which the SDK's native threads can abort, or wait for for ever."""
     atexit._run_exitfuncs()
-    with suppress(OSError):
+    try:
         sys.stdout.flush()
+    except OSError:  # what was said is lost: a full disk, a pipe that nobody reads
+        status = status or 1
+    with suppress(OSError):
         sys.stderr.flush()
     os._exit(status)
 

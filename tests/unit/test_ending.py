@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +52,10 @@ def test_the_adapter_ends_so() -> None:
         "main(Kind, cli)"
     )
     assert (end.returncode, end.stdout) == (0, "told at the end\n"), end.stderr
+
+
+def test_output_that_cannot_be_written_is_a_failure() -> None:
+    program = "from clotho.processes.ending import run_to_end\nrun_to_end(lambda: print('lost') or 0)"
+    with Path("/dev/full").open("w") as full:
+        end = subprocess.run([sys.executable, "-c", program], stdout=full, timeout=60, check=False)
+    assert end.returncode == 1
