@@ -1,6 +1,7 @@
 """Activities of campaigns and groups: items, tools, prompts, repairs, scored groups."""
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -136,6 +137,7 @@ class Groups:
                 toolsets=tools.toolsets,
                 siblings=request.siblings,
                 repairs=await group_repairs(self._journal, request.group),
+                ended=time.time(),
             )
             counted = await with_spending(self._journal, request.group, entry)
             written = await self._journal.write(scored_key(request.group), counted)

@@ -55,6 +55,8 @@ class DevelopmentServices(FrozenModel):
 
     temporal: str
     ui: str
+    model: str
+    """Base URL of the embedded model."""
 
     def answer(self) -> bool:
         """Whether they are still up: a killed `dev` leaves its file behind."""
@@ -178,13 +180,18 @@ def load_settings(store: str | None = None, temporal: str | None = None) -> Sett
         raise InvalidInput(f"{CONFIG_FILE} must hold names and values, one `name: value` a line") from error
 
 
-def _with_services(settings: Settings) -> Settings:
-    """The settings, with the addresses of the `clotho dev` that serves their store."""
+def development_services(settings: Settings) -> DevelopmentServices | None:
+    """The `clotho dev` that serves the store of `settings`, if one runs."""
     try:
         services = DevelopmentServices.model_validate_json(settings.services_file.read_bytes())
     except (OSError, ValidationError):
-        return settings
-    if not services.answer():
+        return None
+    return services if services.answer() else None
+
+
+def _with_services(settings: Settings) -> Settings:
+    """The settings, with the addresses of the `clotho dev` that serves their store."""
+    if (services := development_services(settings)) is None:
         return settings
     found = {"default_address": services.temporal, "ui": services.ui}
     given = settings.temporal.model_dump(exclude_unset=True)

@@ -49,7 +49,11 @@ OWN = (
         "clotho.cli.show:command",
         "Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running.",
     ),
-    Command("export", "clotho.cli.export:command", "Write the scored groups of a run as JSON lines."),
+    Command(
+        "export",
+        "clotho.cli.export:command",
+        "Write the scored groups of a run as JSON lines, rows of tokens, or in a plugin's format.",
+    ),
     Command(
         "doctor",
         "clotho.cli.doctor.command:command",

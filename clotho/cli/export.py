@@ -2,36 +2,19 @@
 
 import asyncio
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from clotho.api.exporting import LINES, TOKENS, check_format, export, exporters, left_out_notes
 from clotho.cli.options import Store, existing_journal
 from clotho.cli.terminal import amount
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
-from clotho.evaluation.figures import figures_of
-from clotho.evaluation.results import read_results
-from clotho.journal import Journal
-from clotho.plugin import Exporter, load, plugins
 from clotho.runs.disturbances import Disturbance
-from clotho.runs.export import Format, export_artifacts, export_lines, export_run
+from clotho.runs.export import Format, export_artifacts, export_lines
 from clotho.training.export import TokenExport
-
-LINES = {
-    "messages": "one rollout per line, in the OpenAI format",
-    "sharegpt": "one rollout per line, as from/value pairs",
-    "groups": "one group per line, with its item and all of its rollouts",
-    "tokens": "one sequence of tokens per line, with masks, logprobs and the reward",
-}
-"""Formats that the core writes, and what they are."""
-
-
-def exporters() -> dict[str, Exporter]:
-    """The formats of plugins, by name."""
-    return {name: each for plugin in plugins().values() for name, each in plugin.exporters.items()}
 
 
 def format_help() -> str:
@@ -55,63 +38,39 @@ def command(
     ] = None,
     store: Store = None,
 ) -> None:
-    """Write the scored groups of a run as JSON lines.
+    """Write the scored groups of a run as JSON lines, rows of tokens, or in a plugin's format.
 
     messages and tokens: a Parquet file, if the output ends in .parquet. A rollout's `disturbances` tell what
     happened to it on its way: sandboxes that were lost and restored, interrupted turns, repairs, replacements.
     `artifacts` name the files that it left, and the archive that has them.
     """
-    if form not in (known := [*LINES, *exporters()]):
-        raise InvalidInput(f"no format {form!r}: give {', '.join(known)}")
     settings = load_settings(store)
 
     async def write() -> None:
         journal = await existing_journal(settings)
+        await check_format(journal, run, form)
         if artifacts is not None:
-            archives = await export_artifacts(journal, run, artifacts)
-            typer.echo(f"{archives} archives in {artifacts}", err=True)
-        if form in exporters():
-            await write_whole(journal, run, form, output, exclude or ())
-            return
-        if form == "tokens":
-            await write_tokens(TokenExport(journal, run, exclude or ()), output)
-            return
+            try:
+                archives = await export_artifacts(journal, run, artifacts)
+            except OSError as error:
+                raise InvalidInput(f"{error.filename} can't be written: {error.strerror}") from error
+            typer.echo(f"{amount(archives, 'archive')} in {artifacts}", err=True)
         if output is not None:
-            lines = await export_run(journal, run, Format(form), output, exclude or ())
-            typer.echo(f"{amount(lines, 'line')} in {output}", err=True)
-            return
-        async for line in export_lines(journal, run, Format(form), exclude or ()):
-            sys.stdout.write(line)
-        sys.stdout.flush()
+            exported = await export(journal, run, form, output, exclude or ())
+            typer.echo(f"{amount(exported.number, exported.of)} in {output}", err=True)
+            notes = exported.notes
+        elif form in exporters():
+            raise InvalidInput(f"--format {form} is no lines: give --output")
+        else:
+            rows = TokenExport(journal, run, exclude or ())
+            lines = (
+                rows.lines() if form == TOKENS else export_lines(journal, run, Format(form), exclude or ())
+            )
+            async for line in lines:
+                sys.stdout.write(line)
+            sys.stdout.flush()
+            notes = left_out_notes(rows)
+        for note in notes:
+            typer.echo(note, err=True)
 
-    try:
-        asyncio.run(write())
-    except OSError as error:
-        if output is None and artifacts is None:
-            raise
-        raise InvalidInput(f"{error.filename or output} can't be written: {error.strerror}") from error
-
-
-async def write_whole(
-    journal: Journal, run: str, form: str, output: Path | None, exclude: Collection[Disturbance]
-) -> None:
-    if output is None:
-        raise InvalidInput(f"--format {form} is no lines: give --output")
-    results = await read_results(journal, run)
-    export = load(exporters()[form].target)
-    rollouts = await export(journal, results.manifest, figures_of(results), output, exclude)
-    typer.echo(f"{amount(rollouts, 'rollout')} in {output}", err=True)
-    if results.unscored:
-        typer.echo(f"{results.unscored} items have no score, and are left out", err=True)
-
-
-async def write_tokens(export: TokenExport, output: Path | None) -> None:
-    if output is not None:
-        typer.echo(f"{amount(await export.write(output), 'row')} in {output}", err=True)
-    else:
-        async for line in export.lines():
-            sys.stdout.write(line)
-        sys.stdout.flush()
-    if export.left_out:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(export.left_out.items()))
-        typer.echo(f"groups left out, which can't be trained on: {reasons}", err=True)
+    asyncio.run(write())

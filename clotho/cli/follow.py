@@ -1,7 +1,7 @@
 """A campaign followed to its end, and its groups when it has ended."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -9,7 +9,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from temporalio.client import Client, WorkflowFailureError, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError
 
@@ -24,13 +24,12 @@ from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.counts import RunCounter, RunCounts
 from clotho.runs.disturbances import disturbances_of
 from clotho.runs.groups import scored_groups
-from clotho.runs.request import RunRequest
+from clotho.runs.states import current_progress
 
 PERIOD = 0.5
 TROUBLE_PERIOD = 5.0
 COUNT_PERIOD = 1.0
 COUNT_SECONDS = 20.0
-QUERY_SECONDS = 2.0
 GROUPS_SHOWN = 50
 
 
@@ -57,11 +56,16 @@ async def follow(
     client: Client,
     handle: CampaignHandle,
     journal: Journal,
-    order: RunRequest,
+    run: str,
+    group_size: int,
+    groups: int,
     also: Display = lambda view: None,
 ) -> CampaignProgress:
-    """Show the campaign until it ends, `also` elsewhere, then its groups; raises RunFailed if it failed."""
-    run, told = order.manifest.run, False
+    """Show the campaign until it ends, `also` elsewhere, then its groups; raises RunFailed if it failed.
+
+    `groups`: those that were asked for.
+    """
+    told = False
     result = asyncio.ensure_future(handle.result())
     troubles, time_left, counting = (
         StallMonitor(client, run),
@@ -71,13 +75,13 @@ async def follow(
     watch = asyncio.create_task(counting.watch())
     try:
         with display_on(console) as display:
-            view = View(group_size=order.manifest.group_size)
+            view = View(group_size=group_size)
             while not result.done():
                 progress = await current_progress(handle) or view.progress
                 trouble = stopped_by(progress, counting.counts) or await troubles.now()
                 view = replace(view, progress=progress, counts=counting.counts, trouble=trouble)
-                if not told and progress is not None and 0 < progress.groups < order.groups:
-                    items, asked = progress.groups, order.groups
+                if not told and progress is not None and 0 < progress.groups < groups:
+                    items, asked = progress.groups, groups
                     one_line(
                         console, f"there are only {items} items: the run has {items} groups, not {asked}"
                     )
@@ -90,6 +94,11 @@ async def follow(
         watch.cancel()
     if (table := await groups_table(journal, run)).row_count:
         console.print(table)
+    return await ended_well(run, result)
+
+
+async def ended_well(run: str, result: Awaitable[CampaignProgress]) -> CampaignProgress:
+    """The campaign's result. Raises RunFailed, or IsolationUnavailable where no sandbox could be had."""
     try:
         return await result
     except WorkflowFailureError as error:
@@ -143,16 +152,6 @@ class StallMonitor:
             self._last = await stall_reason(self._client, self._run)
             self._next = time + TROUBLE_PERIOD
         return self._last
-
-
-async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
-    """The campaign's own progress; None while no worker answers for it."""
-    try:
-        async with asyncio.timeout(QUERY_SECONDS):  # the client itself tries again for ever
-            progress: CampaignProgress = await handle.query("progress", result_type=CampaignProgress)
-    except (RPCError, WorkflowQueryFailedError, TimeoutError):
-        return None
-    return progress
 
 
 def stopped_by(progress: CampaignProgress | None, counts: RunCounts | None) -> str | None:

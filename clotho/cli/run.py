@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 from temporalio.client import Client
 
+from clotho.api.starting import notices, start, with_model_name
 from clotho.cli import run_options as option
 from clotho.cli.dry_run import DryRun
 from clotho.cli.follow import FollowedLog, RunFailed, follow
@@ -17,23 +17,17 @@ from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
 from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.progress import View
-from clotho.cli.served_model import only_model
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
-from clotho.plugin import load, load_with_needs, plugins
+from clotho.plugin import load_with_needs, plugins
 from clotho.rollouts.run import RunManifest
-from clotho.runs.campaigns import CampaignHandle, start_campaign
-from clotho.runs.manifest import has_begun
-from clotho.runs.operations import Operations
+from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.request import RunRequest
-from clotho.runs.targets import Target
 from clotho.temporal.connection import connect
 from clotho.temporal.search_attributes import workflow_link
-from clotho.temporal.states import is_running
 
 OpenLog = Callable[[Journal, RunManifest], AbstractAsyncContextManager[FollowedLog]]
 
@@ -96,7 +90,7 @@ class Following:
         interruption, run = Interruption(), order.manifest.run
         started = False
         try:
-            for notice in await interruption.ends(asyncio.to_thread(notices, order.manifest)):
+            for notice in await interruption.ends(notices(order.manifest)):
                 self.say(notice)
             journal, client, handle = await interruption.ends(self.start(order))
             started = True
@@ -128,7 +122,17 @@ class Following:
                     log.show(view)
 
             try:
-                await follow(self.console, client, handle, journal, order, show)
+                manifest = order.manifest
+                await follow(
+                    self.console,
+                    client,
+                    handle,
+                    journal,
+                    manifest.run,
+                    manifest.group_size,
+                    order.groups,
+                    show,
+                )
             except RunFailed:
                 await conclude(logs, journal, order.manifest.run)
                 raise
@@ -138,12 +142,10 @@ class Following:
         journal = await open_journal(self.settings)
         named = await with_model_name(journal, order)
         client = await connect(self.settings.temporal)
-        run = order.manifest.run
-        changed = await changed_sources(journal, client, run)
-        running = await is_running(client, campaign_id(run))
-        handle = await start_campaign(client, journal, named)
-        say_changed(self.console, changed, kept_by=run if running else None)
-        return journal, client, handle
+        started = await start(client, journal, named)
+        kept_by = order.manifest.run if started.was_running else None
+        say_changed(self.console, started.changed, kept_by)
+        return journal, client, started.handle
 
     def say(self, line: str) -> None:
         one_line(self.console, line)
@@ -164,29 +166,3 @@ def run_logs(asked: Mapping[str, str], *, detach: bool) -> list[OpenLog]:
 async def conclude(logs: Sequence[FollowedLog], journal: Journal, run: str) -> None:
     for log in logs:
         await log.conclude(journal, run)
-
-
-def notices(manifest: RunManifest) -> list[str]:
-    """What plugins have to say of the run's environment before it starts."""
-    asked = (load(plugin.notice) for plugin in plugins().values() if plugin.notice is not None)
-    said = (ask(manifest.environment, manifest.environment_config) for ask in asked)
-    return [notice for notice in said if notice is not None]
-
-
-async def changed_sources(journal: Journal, client: Client, run: str) -> list[Path]:
-    """Source files of the environment that changed since the run took its code."""
-    if await journal.read_current(manifest_key(run), RunManifest) is None:
-        return []
-    return await Operations(journal, client).changed_sources(Target(run))
-
-
-async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
-    """The request with a model name: by default the run's so far, else the one model's that the server lists."""
-    manifest = order.manifest
-    name = manifest.model
-    if not name:
-        begun = await journal.read(manifest_key(manifest.run), RunManifest)
-        kept = begun is not None and await has_begun(journal, manifest.run)
-        assert order.endpoint is not None  # where no model acts, its name is the agent's
-        name = begun.model if begun is not None and kept else await only_model(order.endpoint)
-    return order.model_copy(update={"manifest": manifest.named(name)})

@@ -6,25 +6,19 @@ from datetime import UTC, datetime
 
 from rich.table import Table
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError
 
-from clotho.cli.follow import current_progress
 from clotho.cli.terminal import sanitized_text
 from clotho.cli.waiting import is_polled, unserved
 from clotho.identifiers.ids import campaign_id
 from clotho.journal import Journal
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
-from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
 from clotho.runs.groups import is_large, scored_keys, target_groups
 from clotho.runs.manifest import list_runs, read_manifest
-from clotho.runs.pauses import paused_because
-from clotho.temporal.search_attributes import work_of
-from clotho.temporal.states import describe, verifying_seconds
-
-SERVER_SECONDS = 5.0
-NOT_KNOWN = "-"
+from clotho.runs.states import NOT_KNOWN, SERVER_SECONDS, current_progress, run_state
+from clotho.temporal.states import verifying_seconds
 
 
 async def runs_table(journal: Journal, client: Client | None) -> Table:
@@ -54,43 +48,6 @@ async def scored_count(journal: Journal, client: Client | None, run: str) -> int
         return len(await scored_keys(journal, run))
     progress = await current_progress(client.get_workflow_handle(campaign_id(run))) if client else None
     return progress.scored + progress.skipped if progress is not None else None
-
-
-async def run_state(
-    journal: Journal, client: Client | None, run: str, scored: int | None, target: int | None
-) -> str:
-    """One word."""
-    paused = await paused_because(journal, run) is not None
-    if target is not None and scored is not None and scored >= target:
-        return "scored"
-    if client is None:
-        return "paused" if paused else NOT_KNOWN
-    try:
-        async with asyncio.timeout(SERVER_SECONDS):  # the client itself tries again for ever
-            state = await _drawn_state(journal, client, run) or await _campaign_state(client, run)
-    except (RPCError, TimeoutError):
-        return NOT_KNOWN
-    return "paused" if paused and state == "running" else state
-
-
-async def _drawn_state(journal: Journal, client: Client, run: str) -> str | None:
-    """The state of a run that an adapter drives; None for one of a campaign."""
-    if await read_adapter_config(journal, run) is None:
-        return None
-    running = await client.count_workflows(f"{work_of(run)} AND ExecutionStatus = 'Running'")
-    return "running" if running.count else f"{len(await adapter_groups(journal, run))} drawn"
-
-
-async def _campaign_state(client: Client, run: str) -> str:
-    if (described := await describe(client, campaign_id(run))) is None:
-        return "not in this Temporal"
-    ended = {
-        WorkflowExecutionStatus.RUNNING: "running",
-        WorkflowExecutionStatus.COMPLETED: "incomplete",
-        WorkflowExecutionStatus.CANCELED: "cancelled",
-    }
-    status = described.status
-    return ended.get(status, status.name.lower()) if status is not None else NOT_KNOWN
 
 
 async def workers_text(journal: Journal, client: Client | None) -> str:

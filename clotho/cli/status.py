@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.disks import full_disk
-from clotho.cli.follow import count_now, current_progress, groups_table, paused_text
+from clotho.cli.follow import count_now, groups_table, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.progress import View, progress_line
 from clotho.cli.run_facts import drawn_text, served_text, settings_text
@@ -32,6 +32,7 @@ from clotho.runs.counts import RunCounter
 from clotho.runs.groups import is_large
 from clotho.runs.manifest import list_runs, read_capabilities, read_endpoint, read_manifest
 from clotho.runs.pauses import paused_because
+from clotho.runs.states import current_progress
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.search_attributes import run_link, work_of, workflow_link

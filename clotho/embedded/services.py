@@ -111,7 +111,9 @@ async def local_services(
         stack.push_async_callback(drained, worker, settings.worker.drain_seconds, hurry)
         await worker.start()
         announce(f"workers          logs in {logs}")
-        where = DevelopmentServices(temporal=temporal.address, ui=temporal.ui_url or "")
+        where = DevelopmentServices(
+            temporal=temporal.address, ui=temporal.ui_url or "", model=f"{model.url}/v1"
+        )
         settings.services_file.write_text(where.model_dump_json())
         stack.callback(settings.services_file.unlink, missing_ok=True)
         try:
@@ -266,6 +268,17 @@ def exclusive(folder: Path) -> Iterator[Callable[[], None]]:
                 lock.flush()
 
         yield ending
+
+
+def await_ended(folder: Path, *, told: bool = False) -> None:
+    """Block until no services of `folder` are ending. Others run on, unless they were `told` to end."""
+    try:
+        lock = (folder / "services.lock").open()
+    except OSError:
+        return
+    with lock:
+        if told or lock.read() == ENDING:
+            fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 async def together(*starts: Coroutine[Any, Any, None]) -> None:

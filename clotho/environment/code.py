@@ -24,6 +24,10 @@ PARSING = threading.RLock()
 """CPython 3.11 counts the depth of a tree for all threads together: two that build one fail with SystemError."""
 
 
+KEPT_PREFIX = "clotho_kept_"
+"""Begin of the names of modules that are on no disk: a notebook's classes, named by the hash of their source."""
+
+
 class ModuleSource(FrozenModel):
     name: str
     path: str
@@ -59,6 +63,11 @@ class Found:
     @property
     def package(self) -> bool:
         return self.file.name == "__init__.py"
+
+
+def is_kept_module(name: str) -> bool:
+    """Whether the source of the module `name` is in stores alone."""
+    return name.startswith(KEPT_PREFIX)
 
 
 def read_code(module: str) -> Code | None:

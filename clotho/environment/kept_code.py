@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from clotho.environment.code import Code, read_code
+from clotho.environment.code import Code, is_kept_module, read_code
 from clotho.environment.loading import module_of
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import code_asked_prefix, code_prefix
@@ -35,14 +35,26 @@ class KeptCode:
 
     async def current(self, manifest: RunManifest) -> Code | None:
         """The run's code; None where the environment isn't on this host, and no other host has kept it."""
+        module = module_of(manifest.environment)
         key = await self._key(manifest.run)
         code = await self._journal.read(key, Code)
-        if code is None:
-            code = await asyncio.to_thread(read_code, module_of(manifest.environment))
+        if code is None and is_kept_module(module):
+            code = await self._first(manifest.run)
+        elif code is None:
+            code = await asyncio.to_thread(read_code, module)
             if code is not None:
                 code = await self._journal.write(key, code)
         self._known[manifest.run] = code
         return code
+
+    async def keep(self, run: str, code: Code) -> None:
+        """Let the run use `code`, which is on no disk."""
+        await self._journal.write(await self._key(run), code)
+
+    async def _first(self, run: str) -> Code | None:
+        """The code that the run began with: that of a module which is named by its content never changes."""
+        keys = await self._journal.keys(code_prefix(run))
+        return await self._journal.read(keys[0], Code) if keys else None
 
     async def changed(self, manifest: RunManifest) -> list[Path]:
         """The files of the run's environment on this host that differ from the code that the run uses."""

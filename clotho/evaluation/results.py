@@ -7,7 +7,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import item_name
 from clotho.journal import Journal
-from clotho.rollouts.group import AttemptEntry, GroupEntry
+from clotho.rollouts.group import AttemptEntry, GroupEntry, SiblingFailure
 from clotho.rollouts.run import RunManifest
 from clotho.runs.disturbances import disturbances_of
 from clotho.runs.groups import group_ids, scored_among, target_groups
@@ -22,8 +22,13 @@ class RunResults(FrozenModel):
     """Items that the run is to roll out."""
     groups: tuple[GroupEntry, ...]
     """The scored ones."""
-    failed: dict[str, int] = {}
-    """Kind of failure -> rollouts that failed for it, in groups that aren't scored."""
+    failures: tuple[SiblingFailure, ...] = ()
+    """Rollouts that failed in the last attempt at each group that isn't scored."""
+
+    @property
+    def failed(self) -> dict[str, int]:
+        """Kind of failure -> rollouts that failed for it, the most frequent first."""
+        return dict(Counter(failure.kind for failure in self.failures).most_common())
 
     @property
     def scores(self) -> list[list[float]]:
@@ -66,17 +71,15 @@ async def read_results(journal: Journal, run: str) -> RunResults:
         manifest=manifest,
         items=max(len(scored), len(groups) if target is None else target),
         groups=tuple(scored.values()),
-        failed=await _failures(journal, run, unscored),
+        failures=await _failures(journal, run, unscored),
     )
 
 
-async def _failures(journal: Journal, run: str, groups: Sequence[str]) -> dict[str, int]:
-    """Failed rollouts of the last attempt at each of these groups, by the kind of failure."""
+async def _failures(journal: Journal, run: str, groups: Sequence[str]) -> tuple[SiblingFailure, ...]:
     last: dict[str, str] = {}
     if groups:
         for key in await journal.keys(f"{run}/"):
             last[key.rpartition("/")[0] + "/"] = key
     keys = [last[prefix] for prefix in map(attempt_prefix, groups) if prefix in last]
     attempts = await journal.read_many(keys, AttemptEntry)
-    found = [failure.kind for attempt in attempts if attempt is not None for failure in attempt.failures]
-    return dict(Counter(found).most_common())
+    return tuple(failure for attempt in attempts if attempt is not None for failure in attempt.failures)

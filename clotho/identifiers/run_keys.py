@@ -7,6 +7,7 @@ RUNS = "~runs/"
 DELETED = "~deleted/"
 """Prefix of the marks of deleted runs."""
 
+opened_key = below("~opened")
 endpoint_prefix = below("~endpoint/")
 capabilities_prefix = below("~capabilities/")
 campaign_request_prefix = below("~campaign-request/")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from clotho.frozen_model import WHERE_SET, FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.models.messages import ToolCall, ToolSchema
 from clotho.rollouts.budget import Spending
 from clotho.rollouts.item import Item
@@ -191,3 +191,5 @@ class GroupEntry(FrozenModel):
     repairs: tuple[RepairEntry, ...] = ()
     spent: Annotated[Spending | None, WHERE_SET] = None
     """Spending of all its rollouts, replaced ones and children included, where the run has a budget."""
+    ended: Annotated[Seconds | None, WHERE_SET] = None
+    """Unix time at which it was scored."""

@@ -5,7 +5,8 @@ from functools import partial
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
-from clotho.environment.kept_code import ask_for_new_code
+from clotho.environment.code import Code
+from clotho.environment.kept_code import KeptCode, ask_for_new_code
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import campaign_request_prefix
@@ -23,8 +24,12 @@ WORKFLOW = "Campaign"
 CampaignHandle = WorkflowHandle[object, CampaignProgress]
 
 
-async def start_campaign(client: Client, journal: Journal, asked: RunRequest) -> CampaignHandle:
+async def start_campaign(
+    client: Client, journal: Journal, asked: RunRequest, code: Code | None = None
+) -> CampaignHandle:
     """Start the run's campaign, attach to it if it is running, or start it again to do what is left.
+
+    A campaign that is started uses `code`, if given, else its environment as workers have it.
 
     A campaign that runs takes up more groups, more items after its own, and another number of open groups. Raises
     InvalidInput if the run exists with other settings or items, or its campaign runs with other ones.
@@ -64,6 +69,8 @@ async def start_campaign(client: Client, journal: Journal, asked: RunRequest) ->
             await client.get_workflow_handle(campaign_id(manifest.run)).signal("grow", growth)
     else:
         await ask_for_new_code(journal, manifest.run)
+        if code is not None:
+            await KeptCode(journal).keep(manifest.run, code)
     return await start_requested(client, request)
 
 
@@ -73,6 +80,10 @@ async def read_campaign_request(journal: Journal, run: str) -> CampaignRequest:
     if request is None:
         raise InvalidInput(f"run {run!r} was never started in {journal.store_identity}")
     return request
+
+
+def campaign_handle(client: Client, run: str) -> CampaignHandle:
+    return client.get_workflow_handle(campaign_id(run), result_type=CampaignProgress)
 
 
 async def tell_campaign(client: Client, run: str) -> None:

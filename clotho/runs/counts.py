@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client
 
@@ -11,7 +10,7 @@ from clotho.identifiers.rollout_keys import end_key
 from clotho.journal import Journal
 from clotho.rollouts.rollout import EndEntry, Work
 from clotho.rollouts.turn import TurnEntry
-from clotho.runs.groups import group_ids, scored_among
+from clotho.runs.scored import ScoredGroups
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
 from clotho.temporal.states import workflow_ids
@@ -19,8 +18,6 @@ from clotho.temporal.states import workflow_ids
 OPEN_GROUPS = 200
 """Open groups that are counted; a run with more shows what the others did when they are scored."""
 FAILED_ROLLOUTS = 20
-LAG = timedelta(seconds=30)
-"""Time by which visibility may be late."""
 
 
 class RunCounts(Work):
@@ -53,28 +50,18 @@ class RunCounter:
         self._client = client
         self._run = run
         self._query = f"{RUN} = '{run}' AND WorkflowType = "
-        self._counted: set[str] = set()
+        self._scored = ScoredGroups(journal, client, run)
         self._done = RunCounts()
-        self._looked: datetime | None = None
         self._failures: dict[str, Failure] = {}
 
     async def count(self) -> RunCounts:
         """Count the run's rollouts. Raises RPCError and StoreUnavailable."""
-        started = datetime.now(UTC)
-        if self._looked is None:
-            if not (groups := await group_ids(self._journal, self._run)):
-                return self._done
-            await self._add_scored(groups)
-        else:
-            completed = f"ExecutionStatus = 'Completed' AND CloseTime > '{(self._looked - LAG).isoformat()}'"
-            await self._add_scored(
-                await workflow_ids(self._client, f"{self._query}'RolloutGroup' AND {completed}")
-            )
-        self._looked = started
+        for _, entry in await self._scored.new():
+            self._done = self._done.with_ends(entry.siblings)
         counts = self._done
         running = f"{self._query}'RolloutGroup' AND ExecutionStatus = 'Running'"
         for group in await workflow_ids(self._client, running, OPEN_GROUPS):
-            if group not in self._counted:
+            if group not in self._scored.known:
                 counts = await self._with_open(counts, group)
         paused = f"{self._query}'Rollout' AND ExecutionStatus = 'Running' AND {OUTCOME} = '{PAUSED}'"
         failed = await self._failed()
@@ -85,12 +72,6 @@ class RunCounter:
                 "first_failure": next((f"{name}: {one.last_line}" for name, one in failed.items()), None),
             }
         )
-
-    async def _add_scored(self, groups: Iterable[str]) -> None:
-        left = [group for group in groups if group not in self._counted]
-        async for group, entry in scored_among(self._journal, left):
-            self._counted.add(group)
-            self._done = self._done.with_ends(entry.siblings)
 
     async def _with_open(self, counts: RunCounts, group: str) -> RunCounts:
         keys = await self._journal.keys(f"{group}/")

@@ -1,6 +1,7 @@
 """A run in the store: its manifest and its model's endpoint."""
 
 import json
+import time
 from collections.abc import Mapping
 
 from pydantic import JsonValue
@@ -17,6 +18,7 @@ from clotho.identifiers.run_keys import (
     endpoint_prefix,
     items_prefix,
     manifest_key,
+    opened_key,
 )
 from clotho.journal import Journal
 from clotho.models.backend import ServerCapabilities, checked_base_url
@@ -29,6 +31,12 @@ class Deleted(FrozenModel):
     """The mark of a deleted run: names are not used twice."""
 
     run: str
+
+
+class Opened(FrozenModel):
+    """The run was first asked for. Unix time."""
+
+    at: float
 
 
 async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint | None) -> None:
@@ -46,6 +54,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
     if await journal.read(deleted_key(manifest.run), Deleted) is not None:
         raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
     entry = await budget_asked(journal, manifest, acts=endpoint is not None)
+    await journal.write(opened_key(manifest.run), Opened(at=time.time()))
     stored = await journal.write(manifest_key(manifest.run), manifest)
     if stored.fingerprint != manifest.fingerprint and not await has_begun(journal, manifest.run):
         await journal.delete([manifest_key(manifest.run)])
@@ -132,6 +141,12 @@ async def taken_names(journal: Journal) -> frozenset[str]:
     """The names that no new run may have: those of runs in the store, and of deleted ones."""
     deleted = await journal.keys(DELETED)
     return frozenset((*await list_runs(journal), *(key.removeprefix(DELETED) for key in deleted)))
+
+
+async def opened_at(journal: Journal, run: str) -> float | None:
+    """Unix time at which the run was first asked for; None for a run of an older version."""
+    entry = await journal.read(opened_key(run), Opened)
+    return entry.at if entry is not None else None
 
 
 async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:

@@ -43,6 +43,11 @@ async def connect(
         ) from error
 
 
+def is_named(settings: TemporalSettings) -> bool:
+    """Whether the settings, Temporal's variables or a profile name the server: it isn't just the usual address."""
+    return settings.address is not None or "target_host" in ClientConfig.load_client_connect_config()
+
+
 def _innermost(error: str) -> str:
     """The message of the innermost of the SDK's nested errors."""
     return truncate_middle((re.findall(r'(?:message|error): "([^"]+)"', error) or [error])[-1], 200)

@@ -127,7 +127,7 @@ class Demonstration:
         )
         handle = await start_campaign(client, journal, order)
         self.say(f"run {run}: {workflow_link(services.ui, client.namespace, campaign_id(run))}")
-        await follow(self.console, client, handle, journal, order)
+        await follow(self.console, client, handle, journal, run, self.group_size, self.groups)
         exported = self.settings.folder / "exports" / f"{run}.jsonl"
         lines = await export_run(journal, run, Format.GROUPS, exported)
         self.say(f"{amount(lines, 'group')} in {exported}")

@@ -1,0 +1,1 @@
+"""The Python API: what `import clotho` offers to scripts and notebooks."""

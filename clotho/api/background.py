@@ -1,0 +1,34 @@
+"""The API's own event loop, in a thread: scripts, notebooks and coroutines of any loop call it alike."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from functools import cache
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Background:
+    """A thread that runs coroutines until the process ends."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="clotho", daemon=True).start()
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do `work`, and wait for it. Ctrl-C cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    async def acall(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do `work` there, and await it here. A cancel reaches it."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+@cache
+def background() -> Background:
+    return Background()

@@ -1,0 +1,63 @@
+"""Starting a run, for the command line and the Python API."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.client import Client
+
+from clotho.cli.served_model import only_model
+from clotho.environment.code import Code
+from clotho.identifiers.ids import campaign_id
+from clotho.identifiers.run_keys import manifest_key
+from clotho.journal import Journal
+from clotho.plugin import load, plugins
+from clotho.rollouts.run import RunManifest
+from clotho.runs.campaigns import CampaignHandle, start_campaign
+from clotho.runs.manifest import has_begun
+from clotho.runs.operations import Operations
+from clotho.runs.request import RunRequest
+from clotho.runs.targets import Target
+from clotho.temporal.states import is_running
+
+
+@dataclass(frozen=True)
+class Started:
+    handle: CampaignHandle
+    changed: list[Path]
+    """Source files of the environment that changed since the run took its code."""
+    was_running: bool
+    """Whether it ran before, and so keeps the code that it has."""
+
+
+async def start(client: Client, journal: Journal, order: RunRequest, code: Code | None = None) -> Started:
+    """Start the run, or attach to it. Its environment is `code`, if given, else what workers have on disk."""
+    run = order.manifest.run
+    changed = await _changed_sources(journal, client, run)
+    running = await is_running(client, campaign_id(run))
+    return Started(await start_campaign(client, journal, order, code), changed, running)
+
+
+async def notices(manifest: RunManifest) -> list[str]:
+    """What plugins have to say of the run's environment before it starts."""
+    asked = [load(plugin.notice) for plugin in plugins().values() if plugin.notice is not None]
+    said = [await asyncio.to_thread(ask, manifest.environment, manifest.environment_config) for ask in asked]
+    return [notice for notice in said if notice is not None]
+
+
+async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
+    """The request with a model name: by default the run's so far, else the one model's that the server lists."""
+    manifest = order.manifest
+    name = manifest.model
+    if not name:
+        begun = await journal.read(manifest_key(manifest.run), RunManifest)
+        kept = begun is not None and await has_begun(journal, manifest.run)
+        assert order.endpoint is not None  # where no model acts, its name is the agent's
+        name = begun.model if begun is not None and kept else await only_model(order.endpoint)
+    return order.model_copy(update={"manifest": manifest.named(name)})
+
+
+async def _changed_sources(journal: Journal, client: Client, run: str) -> list[Path]:
+    if await journal.read_current(manifest_key(run), RunManifest) is None:
+        return []
+    return await Operations(journal, client).changed_sources(Target(run))

@@ -1,0 +1,65 @@
+"""The state of a run, in one word, and its campaign's progress, as Temporal has them."""
+
+import asyncio
+
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from clotho.identifiers.ids import campaign_id
+from clotho.journal import Journal
+from clotho.rollouts.campaign import CampaignProgress
+from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
+from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.pauses import paused_because
+from clotho.temporal.search_attributes import work_of
+from clotho.temporal.states import describe
+
+SERVER_SECONDS = 5.0
+QUERY_SECONDS = 2.0
+NOT_KNOWN = "-"
+
+
+async def run_state(
+    journal: Journal, client: Client | None, run: str, scored: int | None, target: int | None
+) -> str:
+    """One word, for a run with so many scored groups of those that it is to have; NOT_KNOWN without an answer."""
+    paused = await paused_because(journal, run) is not None
+    drawn = await read_adapter_config(journal, run) is not None
+    if target and scored is not None and scored >= target and not drawn:
+        return "scored"
+    if client is None:
+        return "paused" if paused else NOT_KNOWN
+    try:
+        async with asyncio.timeout(SERVER_SECONDS):  # the client itself tries again for ever
+            state = await (_drawn_state(journal, client, run) if drawn else _campaign_state(client, run))
+    except (RPCError, TimeoutError):
+        return NOT_KNOWN
+    return "paused" if paused and state == "running" else state
+
+
+async def _drawn_state(journal: Journal, client: Client, run: str) -> str:
+    """The state of a run that an adapter drives."""
+    running = await client.count_workflows(f"{work_of(run)} AND ExecutionStatus = 'Running'")
+    return "running" if running.count else f"{len(await adapter_groups(journal, run))} drawn"
+
+
+async def _campaign_state(client: Client, run: str) -> str:
+    if (described := await describe(client, campaign_id(run))) is None:
+        return "not in this Temporal"
+    ended = {
+        WorkflowExecutionStatus.RUNNING: "running",
+        WorkflowExecutionStatus.COMPLETED: "incomplete",
+        WorkflowExecutionStatus.CANCELED: "cancelled",
+    }
+    status = described.status
+    return ended.get(status, status.name.lower()) if status is not None else NOT_KNOWN
+
+
+async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
+    """The campaign's own progress; None while no worker answers for it."""
+    try:
+        async with asyncio.timeout(QUERY_SECONDS):  # the client itself tries again for ever
+            progress: CampaignProgress = await handle.query("progress", result_type=CampaignProgress)
+    except (RPCError, WorkflowQueryFailedError, TimeoutError):
+        return None
+    return progress
