@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from clotho.api import frames
 from clotho.api.background import background
-from clotho.api.session import Session
+from clotho.api.session import Session, sessions
 from clotho.errors import InvalidInput
 from clotho.evaluation.comparison import Comparison, compared
 from clotho.evaluation.figures import DIFFERENCE
@@ -148,25 +148,25 @@ class Run:
 
     def pause(self) -> None:
         """Pause every rollout before its next turn."""
-        _do(self._operations.pause(Target(self.name)))
+        self._operate(Operations.pause)
 
     def resume(self) -> None:
         """Go on after a pause; groups of a run that has ended are started again unless they are scored."""
-        _do(self._operations.resume(Target(self.name)))
+        self._operate(Operations.resume)
 
     def retry(self) -> bool:
         """Start what failed or was cancelled again; returns whether there was anything."""
-        return _do(self._operations.retry(Target(self.name)))
+        return self._operate(Operations.retry)
 
     def cancel(self) -> None:
         """End the run and its sandboxes. What is scored stays."""
-        _do(self._operations.cancel(Target(self.name)))
+        self._operate(Operations.cancel)
 
     def wait(self, progress: bool = True) -> Run:
         """Block until the run ends, with its progress if wished. Ctrl-C stops waiting; the run goes on."""
         from clotho.api.running import followed  # it makes the runs that it returns
 
-        _do(followed(self._session, self.name, progress))
+        _do(followed(self._session.settings, self.name, progress))
         return self
 
     def export(self, output: str | Path, format: str = "messages", exclude: Collection[str] = ()) -> Path:
@@ -185,9 +185,16 @@ class Run:
         mine, theirs = (_do(read_results(each._session.journal, each.name)) for each in (self, other))
         return compared(mine, theirs, success, difference)
 
-    @property
-    def _operations(self) -> Operations:
-        return Operations(self._session.journal, self._session.client)
+    def _operate(self, work: Callable[[Operations, Target], Awaitable[Result]]) -> Result:
+        """Do it with services that serve the store, which are started where none run."""
+
+        async def operate() -> Result:
+            settings = self._session.settings
+            session, client = await sessions().serving(settings.store, settings.temporal.address, print)
+            self._session = session
+            return await work(Operations(session.journal, client), Target(self.name))
+
+        return _do(operate())
 
     def __repr__(self) -> str:
         return f"<Run {self.name}: {self.summary().state}>"

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from rich.console import Console
+from temporalio.client import Client
 
 from clotho.api.background import background
 from clotho.api.handle import Group, Run, group_of
@@ -18,7 +19,7 @@ from clotho.cli.follow import ended_well, follow
 from clotho.cli.run_file import options_of
 from clotho.cli.run_options import DEFAULT_GROUPS
 from clotho.cli.terminal import make_console, one_line
-from clotho.config import development_services
+from clotho.config import Settings, development_services
 from clotho.environment import Environment
 from clotho.environment.code import Code
 from clotho.errors import InvalidInput
@@ -142,69 +143,79 @@ class Running:
                 return
 
 
+@dataclass(frozen=True)
+class StartedRun:
+    session: Session
+    client: Client
+    order: RunRequest
+    handle: CampaignHandle
+    scored: ScoredGroups
+
+
 class Progressing:
     """One run, in the API's own event loop."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._console = make_console() if asked.progress else Console(quiet=True)
-        self._started: tuple[Session, RunRequest, CampaignHandle] | None = None
-        self._scored: ScoredGroups | None = None
+        self._started: StartedRun | None = None
 
     async def to_end(self) -> Run:
-        session, order, handle = await self._start()
+        started = await self._start()
+        manifest = started.order.manifest
         await follow(
             self._console,
-            session.client,
-            handle,
-            session.journal,
-            order.manifest.run,
-            order.manifest.group_size,
-            order.groups,
+            started.client,
+            started.handle,
+            started.session.journal,
+            manifest.run,
+            manifest.group_size,
+            started.order.groups,
         )
-        return Run(order.manifest.run, session)
+        return Run(manifest.run, started.session)
 
     async def new_groups(self) -> tuple[list[Group], bool]:
         """Groups scored since the last call, none for up to a moment, and whether the run has ended."""
-        session, order, handle = await self._start()
-        if self._scored is None:
-            self._scored = ScoredGroups(session.journal, session.client, order.manifest.run)
-        result = asyncio.ensure_future(handle.result())
+        started = await self._start()
+        result = asyncio.ensure_future(started.handle.result())
         try:
             await asyncio.wait([result], timeout=PERIOD)
             ended = result.done()
-            found = await (self._scored.rest() if ended else self._scored.new())
+            found = await (started.scored.rest() if ended else started.scored.new())
             if ended:
-                await ended_well(order.manifest.run, result)
+                await ended_well(started.order.manifest.run, result)
         finally:
             result.cancel()
-        return [group_of(name, entry, session) for name, entry in found], ended
+        return [group_of(name, entry, started.session) for name, entry in found], ended
 
-    async def _start(self) -> tuple[Session, RunRequest, CampaignHandle]:
+    async def _start(self) -> StartedRun:
         if self._started is not None:
             return self._started
         asked = self._asked
-        session = await sessions().of(asked.store, asked.temporal, self._say)
+        session, client = await sessions().serving(asked.store, asked.temporal, self._say)
         order, code = await _order(asked, session)
         for notice in await notices(order.manifest):
             self._say(notice)
         named = await with_model_name(session.journal, order)
-        started = await start(session.client, session.journal, named, code)
-        run, ui = order.manifest.run, session.settings.temporal.ui
-        self._say(f"run {run}: {workflow_link(ui, session.client.namespace, campaign_id(run))}")
-        self._started = session, named, started.handle
+        handle = (await start(client, session.journal, named, code)).handle
+        run = order.manifest.run
+        self._say(
+            f"run {run}: {workflow_link(session.settings.temporal.ui, client.namespace, campaign_id(run))}"
+        )
+        self._started = StartedRun(session, client, named, handle, ScoredGroups(session.journal, client, run))
         return self._started
 
     def _say(self, line: str) -> None:
         one_line(self._console, line)
 
 
-async def followed(session: Session, run: str, progress: bool) -> None:
+async def followed(settings: Settings, run: str, progress: bool) -> None:
     """Follow a run of the store to its end."""
+    session, client = await sessions().serving(settings.store, settings.temporal.address, print)
     request = await read_campaign_request(session.journal, run)
-    handle = campaign_handle(session.client, run)
+    handle = campaign_handle(client, run)
     console = make_console() if progress else Console(quiet=True)
-    await follow(console, session.client, handle, session.journal, run, request.group_size, request.groups)
+    await follow(console, client, handle, session.journal, run, request.group_size, request.groups)
 
 
 async def _order(asked: Asked, session: Session) -> tuple[RunRequest, Code | None]:

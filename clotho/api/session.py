@@ -2,7 +2,7 @@
 
 import asyncio
 import atexit
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from temporalio.client import Client
 
 from clotho import application
-from clotho.cli.options import open_journal
+from clotho.cli.options import existing_journal, open_journal
 from clotho.cli.waiting import until_served
 from clotho.config import Settings, TemporalSettings, development_services, load_settings
 from clotho.embedded.services import Ports, await_ended
@@ -28,42 +28,55 @@ class Session:
     """A store, and the Temporal server whose workers serve it."""
 
     settings: Settings
-    client: Client
     journal: Journal
+    client: Client | None
+    """None where no server answered: what is in the store can be read without one."""
 
 
 class Sessions:
-    """The sessions of this process, by the arguments that name them."""
+    """The sessions of this process."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str | None, str | None], Session] = {}
-        self._opening = asyncio.Lock()
+        self._clients: dict[TemporalSettings, Client] = {}
+        self._journals: dict[str, Journal] = {}
+        self._starting = asyncio.Lock()
 
-    async def of(self, store: str | None, temporal: str | None, say: Say | None = None) -> Session:
-        """Connect to the services of `store`; with `say`, start them until this process ends if none run.
+    async def reading(self, store: str | None, temporal: str | None) -> Session:
+        """A session for what the store has. Raises InvalidInput for a store that isn't there."""
+        settings = load_settings(store, temporal)
+        try:
+            client = await self._client(settings)
+        except InvalidInput:
+            client = None
+        return Session(settings, await self._journal(settings, existing_journal), client)
 
-        Raises InvalidInput where no server answers, and Unavailable for services that can't be started.
+    async def serving(self, store: str | None, temporal: str | None, say: Say) -> tuple[Session, Client]:
+        """A session whose work is done: services are started, until this process ends, where none run.
+
+        Raises InvalidInput where the server that is named doesn't answer, Unavailable where none can be started.
         """
-        async with self._opening:
+        async with self._starting:
             settings = load_settings(store, temporal)
-            known = self._open.get((store, temporal))
-            if known is not None and known.settings == settings:
-                return known
-            if say is not None and not is_named(settings.temporal) and not await answers(settings.temporal):
+            try:
+                client = await self._client(settings)
+            except InvalidInput:
+                if is_named(settings.temporal):
+                    raise
+                client = None
+            if client is None:
                 settings = await start_services(settings, say)
-            client = await connect(settings.temporal)
-            session = Session(settings, client, await open_journal(settings))
-            self._open[store, temporal] = session
-            return session
+                client = await self._client(settings)
+            return Session(settings, await self._journal(settings, open_journal), client), client
 
+    async def _client(self, settings: Settings) -> Client:
+        if settings.temporal not in self._clients:
+            self._clients[settings.temporal] = await connect(settings.temporal)
+        return self._clients[settings.temporal]
 
-async def answers(temporal: TemporalSettings) -> bool:
-    """Whether a server answers."""
-    try:
-        await connect(temporal)
-    except InvalidInput:
-        return False
-    return True
+    async def _journal(self, settings: Settings, opened: Callable[[Settings], Awaitable[Journal]]) -> Journal:
+        if settings.store not in self._journals:
+            self._journals[settings.store] = await opened(settings)
+        return self._journals[settings.store]
 
 
 async def start_services(settings: Settings, say: Say) -> Settings:

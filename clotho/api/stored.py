@@ -2,14 +2,14 @@
 
 from clotho.api.background import background
 from clotho.api.handle import Run
-from clotho.api.session import Session, sessions
+from clotho.api.session import sessions
 from clotho.identifiers.ids import checked_run_name
 from clotho.runs.manifest import list_runs as stored_names
 from clotho.runs.manifest import read_manifest
 
 
 def open(name: str, *, store: str | None = None, temporal: str | None = None) -> Run:
-    """The run of that name. Raises InvalidInput for one that the store doesn't have, or where no server answers."""
+    """The run of that name. Raises InvalidInput for one that the store doesn't have."""
     return background().call(_open(name, store, temporal))
 
 
@@ -19,15 +19,11 @@ def list_runs(*, store: str | None = None, temporal: str | None = None) -> list[
 
 
 async def _open(name: str, store: str | None, temporal: str | None) -> Run:
-    session = await _existing(store, temporal)
+    session = await sessions().reading(store, temporal)
     await read_manifest(session.journal, checked_run_name(name))
     return Run(name, session)
 
 
 async def _listed(store: str | None, temporal: str | None) -> list[Run]:
-    session = await _existing(store, temporal)
+    session = await sessions().reading(store, temporal)
     return [Run(name, session) for name in await stored_names(session.journal)]
-
-
-async def _existing(store: str | None, temporal: str | None) -> Session:
-    return await sessions().of(store, temporal, say=lambda line: None)

@@ -15,6 +15,8 @@ from clotho.errors import InvalidInput
 
 ALIASES = {"set": "config", "filter": "filters"}
 """Names of flags that differ from their fields."""
+COMMAND = ("environment", "run", "model", "groups", "group_size", "max_open_groups", "items", "priority")
+"""Arguments of `clotho run` beside RunOptions."""
 FLAGS = {field: flag for flag, field in ALIASES.items()}
 
 
@@ -34,7 +36,8 @@ def checked_options(values: Mapping[str, Any]) -> dict[str, Any]:
     for flag, value in values.items():
         name = ALIASES.get(flag, flag)
         if name not in types or flag in FLAGS:
-            near = difflib.get_close_matches(flag, [FLAGS.get(each, each) for each in types], 1)
+            known = [*COMMAND, *(FLAGS.get(each, each) for each in types)]
+            near = difflib.get_close_matches(flag, known, 1)
             raise InvalidInput(f"there is no option {flag!r}" + (f": do you mean {near[0]}?" if near else ""))
         if value is None:
             continue
