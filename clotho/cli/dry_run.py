@@ -58,7 +58,7 @@ class DryRun:
         )
         if len(items) < order.groups:
             one_line(self.console, f"there are only {len(items)} items, not {order.groups}")
-        one_line(self.console, settings_text(manifest))
+        one_line(self.console, settings_text(manifest, everything=True) or "")
         if not left:
             return
         source = f"{amount(len(summaries), 'rollout')} that the run has"

@@ -66,6 +66,9 @@ def address_with(token: Token | None, url: str) -> str:
     return f"\nwith its token{kept}: {token.in_url(url)}"
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
 async def open_journal(settings: Settings) -> Journal:
     return Journal(await asyncio.to_thread(open_store, settings.store, settings))
 

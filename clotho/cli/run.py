@@ -17,14 +17,17 @@ from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
 from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.progress import View
+from clotho.cli.summary import show_summary
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
 from clotho.errors import InvalidInput
+from clotho.evaluation.summary import read_summary
 from clotho.identifiers.ids import campaign_id
 from clotho.journal import Journal
 from clotho.plugin import load_with_needs, plugins
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.groups import is_large
 from clotho.runs.request import RunRequest
 from clotho.temporal.connection import connect
 from clotho.temporal.search_attributes import workflow_link
@@ -121,8 +124,8 @@ class Following:
                 for log in logs:
                     log.show(view)
 
+            manifest = order.manifest
             try:
-                manifest = order.manifest
                 await follow(
                     self.console,
                     client,
@@ -134,9 +137,11 @@ class Following:
                     show,
                 )
             except RunFailed:
-                await conclude(logs, journal, order.manifest.run)
+                await conclude(logs, journal, manifest.run)
                 raise
-            await conclude(logs, journal, order.manifest.run)
+            await conclude(logs, journal, manifest.run)
+        if not await is_large(journal, manifest.run):
+            show_summary(self.console, self.settings, await read_summary(journal, manifest.run, client))
 
     async def start(self, order: RunRequest) -> tuple[Journal, Client, CampaignHandle]:
         journal = await open_journal(self.settings)

@@ -12,13 +12,13 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import adapter_groups
 
 
-def settings_text(manifest: RunManifest) -> str:
-    """The run's settings that a user can choose, as text."""
-    shown = {
-        name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in manifest.settings.items()
-    }
-    return f"settings: {' · '.join(f'{name} {value}' for name, value in shown.items())}"
+def settings_text(manifest: RunManifest, everything: bool) -> str | None:
+    """The run's settings that a user can choose: those that aren't as by default, or all. None for none."""
+    chosen = manifest.settings if everything else manifest.changed_settings
+    shown = [
+        f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in chosen.items()
+    ]
+    return f"settings: {' · '.join(shown)}" if shown else None
 
 
 def served_text(served: ServerCapabilities) -> str:

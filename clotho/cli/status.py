@@ -13,14 +13,16 @@ from temporalio.service import RPCError
 
 from clotho.cli.doctor.disks import full_disk
 from clotho.cli.follow import count_now, groups_table, paused_text
-from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.options import Address, AsJson, Store, existing_journal
 from clotho.cli.progress import View, progress_line
 from clotho.cli.run_facts import drawn_text, served_text, settings_text
 from clotho.cli.run_states import runs_table, verifying_text, workers_text
-from clotho.cli.terminal import make_console, one_line, sanitized_text
+from clotho.cli.summary import show_summary
+from clotho.cli.terminal import make_console, one_line, print_json, sanitized_text
 from clotho.cli.waiting import stall_reason
 from clotho.config import Settings, load_settings
 from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
+from clotho.evaluation.summary import read_summary
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal
 from clotho.models.pacing import pace_texts
@@ -28,6 +30,7 @@ from clotho.plugin import load, plugins
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import read_adapter_config
 from clotho.runs.budgets import budget_text
+from clotho.runs.campaigns import campaign_handle
 from clotho.runs.counts import RunCounter
 from clotho.runs.groups import is_large
 from clotho.runs.manifest import list_runs, read_capabilities, read_endpoint, read_manifest
@@ -36,6 +39,7 @@ from clotho.runs.states import current_progress
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
 from clotho.temporal.search_attributes import run_link, work_of, workflow_link
+from clotho.temporal.states import is_running
 
 ANSWER_SECONDS = 10.0
 """Seconds for what Temporal is asked about a run, and for connecting to it."""
@@ -47,29 +51,44 @@ TRACEBACKS_SHOWN = 3
 
 def command(
     run: Annotated[str | None, typer.Argument(help="A run's name; all runs if absent.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show all settings, and the open and failed workflows, too.")
+    ] = False,
+    as_json: AsJson = False,
     store: Store = None,
     temporal: Address = None,
 ) -> None:
-    """Show the runs in the store, or one run: its progress, scored groups, and open and failed workflows."""
+    """Show the runs in the store, or what one run has come to: its groups, rewards, work, cost and failures."""
     settings = load_settings(store, temporal)
     console = make_console()
 
     async def show() -> None:
         journal = await existing_journal(settings)
+        names = await list_runs(journal) if run is None else [checked_run_name(run)]
+        manifest = None if run is None else await read_manifest(journal, names[0])
         full = await asyncio.to_thread(full_disk, settings)
-        if run is None:
+        if as_json:
+            client, _ = await client_if_any(settings, full)
+            summaries = [await read_summary(journal, name, client) for name in names]
+            print_json(summaries if run is None else summaries[0])
+            return
+        if manifest is None:
             client, missing = await client_if_any(settings, full)
             console.print(await runs_table(journal, client))
             if client is not None:
-                await show_warnings(console, client, await list_runs(journal))
+                await show_warnings(console, client, names)
         else:
-            manifest = await read_manifest(journal, checked_run_name(run))
-            await show_stored(console, journal, manifest)
+            console.print(await groups_table(journal, manifest.run))
             client, missing = await client_if_any(settings, full)
-            if client is not None and not await answered(show_running(console, journal, client, manifest)):
+            if not await is_large(journal, manifest.run):
+                show_summary(console, settings, await read_summary(journal, manifest.run, client))
+            await show_stored(console, journal, manifest, everything)
+            if client is not None and not await answered(
+                show_running(console, journal, client, manifest, everything)
+            ):
                 client, missing = None, NO_ANSWER
             if client is not None:
-                await show_warnings(console, client, [manifest.run])
+                await show_warnings(console, client, names)
         if missing is not None:
             one_line(console, f"what runs or failed is not shown: {missing}")
         if full is None:  # workers on a full disk are alive, and can't say so
@@ -119,11 +138,11 @@ async def answered(shown: Awaitable[None]) -> bool:
     return True
 
 
-async def show_stored(console: Console, journal: Journal, manifest: RunManifest) -> None:
-    """The run as the store has it."""
+async def show_stored(console: Console, journal: Journal, manifest: RunManifest, everything: bool) -> None:
+    """The run's settings and budget, its model server, and the delivery of its items."""
     run = manifest.run
-    console.print(await groups_table(journal, run))
-    one_line(console, settings_text(manifest))
+    if (text := settings_text(manifest, everything)) is not None:
+        one_line(console, text)
     if (spent := await budget_text(journal, run)) is not None:
         one_line(console, spent)
     if (endpoint := await read_endpoint(journal, run)) is not None:
@@ -137,21 +156,27 @@ async def show_stored(console: Console, journal: Journal, manifest: RunManifest)
         one_line(console, paused_text(reason), "yellow")
 
 
-async def show_running(console: Console, journal: Journal, client: Client, manifest: RunManifest) -> None:
-    """The run as Temporal has it: open and failed workflows, and progress."""
+async def show_running(
+    console: Console, journal: Journal, client: Client, manifest: RunManifest, everything: bool
+) -> None:
+    """The run as Temporal has it: tracebacks of its environment, and what holds it up."""
     run = manifest.run
     workflows = await unfinished_workflows(client, run)
     if not workflows.listed:
         return
-    console.print(workflows_table(workflows))
+    if everything:
+        console.print(workflows_table(workflows))
     for text in author_tracebacks(workflows):
         one_line(console, text, "red")
-    progress = await current_progress(client.get_workflow_handle(campaign_id(run)))
-    if progress is not None:
-        counts = None if await is_large(journal, run) else await count_now(RunCounter(journal, client, run))
-        one_line(console, progress_line(View(progress, counts, manifest.group_size)))
-    if trouble := await stall_reason(client, run):
-        one_line(console, trouble, "yellow")
+    if await is_running(client, campaign_id(run)):
+        progress = await current_progress(campaign_handle(client, run))
+        if progress is not None and progress.groups:
+            counts = (
+                None if await is_large(journal, run) else await count_now(RunCounter(journal, client, run))
+            )
+            one_line(console, progress_line(View(progress, counts, manifest.group_size)))
+        if trouble := await stall_reason(client, run):
+            one_line(console, trouble, "yellow")
 
 
 @dataclass(frozen=True)

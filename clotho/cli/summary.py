@@ -2,10 +2,24 @@
 
 from datetime import datetime
 
-from clotho.cli.terminal import amount, rerun_command
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from clotho.cli.terminal import amount, one_line, rerun_command, sanitized_text
 from clotho.config import Settings
 from clotho.evaluation.statistics import Estimate
 from clotho.evaluation.summary import RunSummary
+
+
+def show_summary(console: Console, settings: Settings, summary: RunSummary) -> None:
+    """What the run has come to, and the commands that one needs next."""
+    table = Table.grid(padding=(0, 2))
+    for name, text in summary_rows(summary).items():
+        table.add_row(Text(name, "bold"), sanitized_text(text))
+    console.print(table)
+    for command in next_commands(summary, settings):
+        one_line(console, f"  {command}")
 
 
 def summary_rows(summary: RunSummary) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
 import os.path
 import sys
+from collections.abc import Sequence
 
+from pydantic import BaseModel, JsonValue
 from rich.console import Console
 from rich.text import Text
 
 from clotho.config import Settings
-from clotho.escaping import for_terminal
+from clotho.escaping import for_terminal, json_line
 from clotho.host import program_on_path
 
 PLAIN_WIDTH = 160
@@ -30,6 +32,16 @@ def sanitized_text(text: str, style: str = "") -> Text:
 def one_line(console: Console, text: str, style: str = "") -> None:
     """Print without wrapping, so that links and commands can be copied."""
     console.print(sanitized_text(text, style), soft_wrap=True)
+
+
+def print_json(value: BaseModel | Sequence[BaseModel]) -> None:
+    """Print for other programs: numbers that aren't finite are null."""
+    whole: JsonValue = (
+        value.model_dump(mode="json")
+        if isinstance(value, BaseModel)
+        else [each.model_dump(mode="json") for each in value]
+    )
+    sys.stdout.write(json_line(whole) + "\n")
 
 
 def amount(number: int, noun: str, plural: str = "") -> str:

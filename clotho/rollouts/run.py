@@ -151,6 +151,14 @@ class RunManifest(FrozenModel):
         return {**_of(OWN_SETTINGS, whole), **values, "sandbox": str(self.sandbox.backend)}
 
     @property
+    def changed_settings(self) -> dict[str, JsonValue]:
+        """Those of `settings` that aren't as by default."""
+        parts = {part: type(getattr(self, part))() for part in SETTINGS}
+        own = {name: type(self).model_fields[name].default for name in OWN_SETTINGS}
+        usual = self.model_copy(update={**parts, **own}).settings
+        return {name: value for name, value in self.settings.items() if value != usual[name]}
+
+    @property
     def fingerprint(self) -> str:
         return hashlib.sha256(self.model_dump_json(exclude={"account"}).encode()).hexdigest()[:16]
 
