@@ -1,5 +1,6 @@
 """Settings of a run: flags of `clotho run`, clotho.yaml, and the adapter's configuration."""
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field
 SIZES = TypeAdapter(dict[str, int])
 CHANCES = TypeAdapter(dict[str, float])
 FIELDS = TypeAdapter(dict[str, JsonValue])
+
+
+def _object(text: str) -> dict[str, JsonValue]:
+    """A JSON object, or NAME=VALUE,NAME=VALUE."""
+    if text.lstrip().startswith("{") or "=" not in text:
+        return FIELDS.validate_json(text)
+    found: dict[str, JsonValue] = {}
+    for assignment in text.split(","):
+        name, _, value = assignment.partition("=")
+        try:
+            found[name.strip()] = json.loads(value)
+        except ValueError:
+            found[name.strip()] = value.strip()
+    return found
 
 
 class CheckpointPolicy(StrEnum):
@@ -127,13 +142,13 @@ class RunSettings(BaseModel):
     )
     budget: dict[str, JsonValue] | str | None = Field(
         default=None,
-        description="Budget of the run, which pauses when it is met, as JSON: cost, prompt_tokens and more (the "
-        "page on budgets). It may be changed.",
+        description="Budget of the run, which pauses when it is met: cost=20,prompt_tokens=1000000 and more, or "
+        "JSON (the page on budgets). It may be changed.",
     )
     rollout_budget: dict[str, JsonValue] | str | None = Field(
         default=None,
-        description="Budget of a rollout, which is ended and verified when it is met, as JSON (the page on "
-        "budgets).",
+        description="Budget of a rollout, which is ended and verified when it is met: cost=0.5, or JSON (the page "
+        "on budgets).",
     )
     prices: dict[str, JsonValue] | str | None = Field(
         default=None,
@@ -155,12 +170,12 @@ class RunSettings(BaseModel):
     @field_validator("result_chars")
     @classmethod
     def _sizes(cls, value: dict[str, int] | str | None) -> dict[str, int] | None:
-        return SIZES.validate_json(value) if isinstance(value, str) else value
+        return SIZES.validate_python(_object(value)) if isinstance(value, str) else value
 
     @field_validator("budget", "delegation", "plugins", "rollout_budget")
     @classmethod
     def _objects(cls, value: dict[str, JsonValue] | str | None) -> dict[str, JsonValue] | None:
-        return FIELDS.validate_json(value) if isinstance(value, str) else value
+        return _object(value) if isinstance(value, str) else value
 
     @field_validator("prices")
     @classmethod

@@ -42,12 +42,12 @@ OWN = (
     Command(
         "status",
         "clotho.cli.status:command",
-        "Show the runs in the store, or one run: its progress, scored groups, and open and failed workflows.",
+        "Show the runs in the store, or what one run has come to: its groups, rewards, work, cost and failures.",
     ),
     Command(
         "show",
         "clotho.cli.show:command",
-        "Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running.",
+        "Show a rollout turn by turn, with tool results, timings and reward; or a group, or a run.",
     ),
     Command(
         "export",

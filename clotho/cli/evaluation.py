@@ -9,10 +9,11 @@ import typer.core
 from rich.console import Console
 
 from clotho.cli import run_options as option
-from clotho.cli.evaluation_tables import comparison_table, figures_table, notes_on
-from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.evaluation_tables import comparison_table, figures_table, notes_on, verdict_text
+from clotho.cli.options import Address, AsJson, Store, existing_journal
 from clotho.cli.run import Following
-from clotho.cli.terminal import make_console, one_line
+from clotho.cli.run_file import expanded
+from clotho.cli.terminal import make_console, one_line, print_json
 from clotho.config import Settings, load_settings
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.environment.loading import load_environment
@@ -55,7 +56,9 @@ class OfEnvironment(typer.core.TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help"):
-            args = [ENVIRONMENT, *args]
+            command = self.commands[ENVIRONMENT]
+            assert isinstance(command, typer.core.TyperCommand)
+            args = [ENVIRONMENT, *expanded(command, args)]
         return super().parse_args(ctx, args)
 
 
@@ -131,6 +134,7 @@ def compare(
     success: Success = 1.0,
     difference: Difference = DIFFERENCE,
     output: Output = None,
+    as_json: AsJson = False,
     store: Store = None,
 ) -> None:
     """Compare two runs on the items that both have scored: B less A, its interval, and a sign test.
@@ -143,6 +147,10 @@ def compare(
         journal = await existing_journal(settings)
         one, other = [await read_results(journal, checked_run_name(name)) for name in (a, b)]
         found = compared(one, other, success, difference)
+        if as_json:
+            print_json(found)
+            return
+        one_line(console, verdict_text(found), "bold")
         console.print(comparison_table(found))
         for note in notes_on(found):
             one_line(console, note)

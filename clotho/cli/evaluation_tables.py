@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from clotho.cli.terminal import sanitized_text
+from clotho.cli.terminal import amount, sanitized_text
 from clotho.evaluation.comparison import Comparison, Paired
 from clotho.evaluation.figures import Figures, Power
-from clotho.evaluation.statistics import Estimate
+from clotho.evaluation.statistics import Estimate, items_needed
 
 INTERVAL = "95 % interval"
 
@@ -44,6 +44,24 @@ def comparison_table(comparison: Comparison) -> Table:
     return table
 
 
+def verdict_text(comparison: Comparison) -> str:
+    """What the comparison says, in one sentence."""
+    paired, a, b = comparison.reward, comparison.a, comparison.b
+    better, worse = paired.better, paired.worse
+    counts = f"{b} is better on {amount(better, 'item')} and worse on {worse} of {comparison.items}"
+    interval = paired.difference
+    if interval.told and interval.low > 0:
+        return f"{counts}: its mean reward is higher, by {interval.mean:.3f}"
+    if interval.told and interval.high < 0:
+        return f"{counts}: its mean reward is lower, by {-interval.mean:.3f}"
+    if better == worse == 0:
+        return f"{a} and {b} came out the same on all {comparison.items} items"
+    if paired.power is None or not interval.mean:
+        return f"{counts}: that doesn't tell which is better"
+    needed = items_needed(paired.power.deviation, abs(interval.mean))
+    return f"{counts}: too few items to be sure; for a difference as seen, {needed:,} would do"
+
+
 def measures(comparison: Comparison) -> dict[str, Paired]:
     """Rewards and pass@1, once where they are the same."""
     both = {"reward": comparison.reward, "pass@1": comparison.passed}
@@ -69,8 +87,8 @@ def power_text(power: Power | None, bound: str) -> str:
     if power is None:
         return "how many items a comparison needs can't be told: all items came out the same"
     return (
-        f"comparing runs on {power.items} items finds a reward's difference of {power.smallest:.3f} four times of "
-        f"five; one of {power.difference:g} takes{bound} {power.needed:,} items"
+        f"comparing runs on {power.items} items finds a difference of {power.smallest:.3f} in rewards in 4 of 5 "
+        f"cases; one of {power.difference:g} takes{bound} {power.needed:,} items"
     )
 
 

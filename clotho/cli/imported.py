@@ -31,6 +31,11 @@ class ImportedCommand(typer.core.TyperCommand):
         command = self.imported()
         if "temporalio" in sys.modules:
             _say_failures_once()
+        takes_environment = any(parameter.name == "environment" for parameter in command.params)
+        if args and takes_environment and isinstance(command, typer.core.TyperCommand):
+            from clotho.cli.run_file import expanded  # which the help of other commands doesn't need
+
+            args = expanded(command, args)
         return command.make_context(info_name, args, parent, **extra)
 
 

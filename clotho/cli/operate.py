@@ -129,7 +129,10 @@ def say_changed(console: Console, changed: Sequence[Path], kept_by: str | None =
 async def retry_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
     changed = await operations.changed_sources(target)
     started = await operations.retry(target)
-    if started:
+    if started and (reason := await operations.paused(target)) is not None:
+        resume = rerun_command(f"resume {target.run}", settings)
+        one_line(console, f"{target} was started again, and stays paused ({reason}): {resume}")
+    elif started:
         one_line(console, f"{target} was started again")
     else:
         one_line(console, f"nothing was started: what is left of {target} is running")

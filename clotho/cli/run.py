@@ -5,7 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from temporalio.client import Client
 
@@ -17,6 +20,7 @@ from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
 from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.progress import View
+from clotho.cli.run_file import save_run_file
 from clotho.cli.summary import show_summary
 from clotho.cli.terminal import make_console, one_line, rerun_command
 from clotho.config import Settings, load_settings
@@ -38,6 +42,7 @@ OpenLog = Callable[[Journal, RunManifest], AbstractAsyncContextManager[FollowedL
 @option.with_run_options
 @option.with_run_logs
 def command(
+    context: typer.Context,
     environment: option.Environment,
     run: option.Run,
     model: option.Model = None,
@@ -48,6 +53,10 @@ def command(
     priority: option.Priority = None,
     detach: option.Detach = False,
     dry_run: option.DryRun = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="File to write these options to, for `clotho run FILE.yaml`.", metavar="FILE"),
+    ] = None,
     store: Store = None,
     temporal: Address = None,
     *,
@@ -56,9 +65,12 @@ def command(
 ) -> None:
     """Start a run of ENV, or resume the one of that name, and follow it.
 
+    ENV may also be a YAML file with `environment` and options by their names, such as budget, or set for --set.
     Ctrl-C stops following; the run goes on. Options under Sandbox, Rewards and tool results may also be in
     clotho.yaml, under `run`.
     """
+    if save is not None:
+        save_run_file(context, save)
     opened = run_logs(logs, detach=detach)
     settings = load_settings(store, temporal)
     order = RunRequest(

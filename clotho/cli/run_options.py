@@ -2,12 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
 import typer
+import typer.core
 from pydantic import JsonValue
 
 from clotho.cli.assignments import checked_settings, parse_object, parse_overrides, parse_plugin_fields
@@ -318,11 +320,53 @@ class RunOptions(DatasetOptions):
         return None
 
 
+SHOWN = (
+    "model_name",
+    "api_key_env",
+    "inference",
+    "config",
+    "temperature",
+    "max_tokens",
+    "standard_sampling",
+    "dataset",
+    "sample",
+    "ids",
+    "sandbox",
+    "image",
+    "budget",
+    "agent",
+)
+"""Fields of RunOptions that `--help` lists; `--help-all` has all."""
+
+
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of RunOptions beside its own; it takes them as `asked`."""
     hints = get_type_hints(RunOptions, include_extras=True)
-    options = {one.name: (hints[one.name], one.default) for one in fields(RunOptions)}
-    return _with_options(command, "asked", options, lambda given: RunOptions(**given))
+    options: dict[str, tuple[Any, Any]] = {}
+    for one in fields(RunOptions):
+        (option,) = hints[one.name].__metadata__
+        option = copy(option)
+        option.hidden = one.name not in SHOWN
+        options[one.name] = (Annotated[hints[one.name].__origin__, option], one.default)
+    listed = typer.Option("--help-all", help="Show all options.", is_eager=True, callback=show_all_options)
+    options["help_all"] = (Annotated[bool, listed], False)
+    return _with_options(
+        command,
+        "asked",
+        options,
+        lambda given: RunOptions(**{name: value for name, value in given.items() if name != "help_all"}),
+    )
+
+
+def show_all_options(context: typer.Context, asked: bool) -> None:
+    """Print the help with the options that `--help` leaves out."""
+    if not asked:
+        return
+    for parameter in context.command.params:
+        if isinstance(parameter, typer.core.TyperOption):
+            parameter.hidden = False
+    typer.echo(context.get_help())
+    raise typer.Exit
 
 
 def with_run_logs(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""`clotho show`: one rollout as a readable transcript, or a group at a glance."""
+"""`clotho show`: one rollout as a readable transcript, or a group or run at a glance."""
 
 import asyncio
 import json
@@ -7,32 +7,38 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 from rich.console import Console
 from temporalio.service import RPCError
 
-from clotho.cli.follow import ending_text
-from clotho.cli.options import Address, Store, existing_journal
+from clotho.cli.follow import ending_text, groups_table
+from clotho.cli.options import Address, AsJson, Store, existing_journal
 from clotho.cli.run_states import verifying_text
 from clotho.cli.show_group import repair_text, show_group
-from clotho.cli.terminal import amount, make_console, sanitized_text
+from clotho.cli.summary import show_summary
+from clotho.cli.terminal import amount, make_console, print_json, sanitized_text
 from clotho.config import TemporalSettings, load_settings
 from clotho.errors import InvalidInput
+from clotho.evaluation.summary import read_summary
+from clotho.frozen_model import FrozenModel
+from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import call_id, group_of, run_of
-from clotho.identifiers.rollout_keys import call_key, lease_key, prompt_key, reward_key, turn_key
+from clotho.identifiers.rollout_keys import call_key, lease_key, prompt_key, reward_key, turn_key, turn_prefix
 from clotho.journal import Journal
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.budget import BudgetEntry
 from clotho.rollouts.call import CallEntry
-from clotho.rollouts.group import RepairEntry
+from clotho.rollouts.group import GroupEntry, RepairEntry
 from clotho.rollouts.lease import LeaseEntry
-from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.rollout import Prompt, RolloutSummary
+from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.turn import TurnEntry
 from clotho.rollouts.verification import ArtifactArchive, RewardEntry
 from clotho.runs.budgets import read_budget, rollout_spending
 from clotho.runs.disturbances import repairs_of
 from clotho.runs.repairs import group_repairs
-from clotho.runs.rollouts import read_end, sandbox_losses
+from clotho.runs.rollouts import last_failure, read_end, sandbox_losses
 from clotho.runs.targets import Target
 from clotho.temporal.connection import connect
 from clotho.temporal.states import describe
@@ -48,14 +54,15 @@ def command(
     rollout: Annotated[
         str,
         typer.Argument(
-            help="A rollout's id, such as my-run/g000003/r1 or my-run/i-name.0/r1, or a group's: my-run/g000003.",
-            metavar="ROLLOUT",
+            help="A rollout's id, such as my-run/g000003/r1 or my-run/i-name.0/r1; or a group's, or a run's name.",
+            metavar="NAME",
         ),
     ],
+    as_json: AsJson = False,
     store: Store = None,
     temporal: Address = None,
 ) -> None:
-    """Show a rollout turn by turn, with tool results, timings and reward; or a group. They may be running.
+    """Show a rollout turn by turn, with tool results, timings and reward; or a group, or a run.
 
     All of it is in the store. Temporal, if it answers, is asked whether a rollout is being verified.
     """
@@ -63,25 +70,59 @@ def command(
 
     async def show_stored() -> None:
         console, journal = make_console(), await existing_journal(settings)
-        if target.rollout is not None:
+        if as_json:
+            print_json(await stored_record(journal, target))
+        elif target.rollout is not None:
             await show(console, journal, target.rollout, settings.temporal)
         elif target.group is not None:
             await show_group(console, journal, target.group)
         else:
-            raise InvalidInput(f"{target} is a run: see `clotho status {target}`, and give one of its groups")
+            summary = await read_summary(journal, target.run)
+            console.print(await groups_table(journal, target.run))
+            show_summary(console, settings, summary)
 
     asyncio.run(show_stored())
+
+
+class RolloutRecord(FrozenModel):
+    """A rollout as the store has it."""
+
+    transcript: Transcript
+    reward: RewardEntry | None
+    end: RolloutSummary | None
+
+
+async def stored_record(journal: Journal, target: Target) -> BaseModel:
+    """What the store has of a rollout, group or run. Raises InvalidInput where there is nothing."""
+    if target.group is None:
+        return await read_summary(journal, target.run)
+    if target.rollout is None:
+        if (entry := await journal.read(scored_key(target.group), GroupEntry)) is None:
+            raise InvalidInput(f"{target} isn't scored: give one of its rollouts")
+        return entry
+    await require_begun(journal, target.rollout)
+    turns = len(await journal.keys(turn_prefix(target.rollout)))
+    end = await read_end(journal, target.rollout)
+    return RolloutRecord(
+        transcript=await read_transcript(journal, target.rollout, turns),
+        reward=await journal.read(reward_key(target.rollout), RewardEntry),
+        end=end.summary if end is not None else None,
+    )
+
+
+async def require_begun(journal: Journal, rollout: str) -> None:
+    if await journal.read(prompt_key(rollout), Prompt) is None:
+        raise InvalidInput(
+            f"there is no rollout {rollout!r} in {journal.store_identity}: give RUN/GROUP/rN, "
+            "with a group that `clotho status RUN` shows"
+        )
 
 
 async def show(
     console: Console, journal: Journal, rollout: str, temporal: TemporalSettings | None = None
 ) -> None:
     """Print a rollout; what an open one is doing is asked of `temporal`, if given."""
-    if await journal.read(prompt_key(rollout), Prompt) is None:
-        raise InvalidInput(
-            f"there is no rollout {rollout!r} in {journal.store_identity}: give RUN/GROUP/rN, "
-            "with a group that `clotho status RUN` shows"
-        )
+    await require_begun(journal, rollout)
     repairs = repairs_of(rollout, await group_repairs(journal, group_of(rollout)))
     await StepPrinter(console, journal, rollout, repairs).print_new()
     await show_end(console, journal, rollout)
@@ -226,7 +267,12 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
             show_artifacts(console, reward.artifacts)
     end = await read_end(journal, rollout)
     if end is None:
-        console.print("not finished", style="yellow")
+        if (failure := await last_failure(journal, rollout)) is None:
+            console.print("not finished", style="yellow")
+            return
+        heading(console, f"failed: {failure.kind}", "bold red")
+        console.print(sanitized_text(failure.reason))
+        console.print(f"it has no reward; to try again: clotho retry {rollout}")
         return
     summary = end.summary
     defective = f", {summary.defective_calls} not as written" if summary.defective_calls else ""

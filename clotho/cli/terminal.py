@@ -2,14 +2,13 @@
 
 import os.path
 import sys
-from collections.abc import Sequence
 
-from pydantic import BaseModel, JsonValue
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.text import Text
 
 from clotho.config import Settings
-from clotho.escaping import for_terminal, json_line
+from clotho.escaping import for_terminal
 from clotho.host import program_on_path
 
 PLAIN_WIDTH = 160
@@ -34,14 +33,9 @@ def one_line(console: Console, text: str, style: str = "") -> None:
     console.print(sanitized_text(text, style), soft_wrap=True)
 
 
-def print_json(value: BaseModel | Sequence[BaseModel]) -> None:
-    """Print for other programs: numbers that aren't finite are null."""
-    whole: JsonValue = (
-        value.model_dump(mode="json")
-        if isinstance(value, BaseModel)
-        else [each.model_dump(mode="json") for each in value]
-    )
-    sys.stdout.write(json_line(whole) + "\n")
+def print_json(value: object) -> None:
+    """Print models and dataclasses for other programs: numbers that aren't finite are null."""
+    sys.stdout.write(TypeAdapter(type(value)).dump_json(value).decode() + "\n")
 
 
 def amount(number: int, noun: str, plural: str = "") -> str:

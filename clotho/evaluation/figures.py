@@ -25,8 +25,10 @@ class Power(FrozenModel):
     """What a comparison of runs can find."""
 
     items: int
+    deviation: float
+    """Standard deviation of the items' differences."""
     smallest: float
-    """The difference that a comparison of as many items finds four times of five."""
+    """The difference that a comparison of as many items finds in 4 of 5 cases."""
     difference: float
     needed: int
     """Items with which it finds this difference four times of five."""
@@ -113,6 +115,7 @@ def power_of(deviation: float, items: int, difference: float) -> Power | None:
         return None
     return Power(
         items=items,
+        deviation=deviation,
         smallest=smallest_difference(deviation, items),
         difference=difference,
         needed=items_needed(deviation, difference),

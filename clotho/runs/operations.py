@@ -21,8 +21,9 @@ from clotho.run_settings import RunSettings
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config, start_work
 from clotho.runs.budgets import budget_asked, budget_used_up, set_budget
 from clotho.runs.campaigns import read_campaign_request, start_requested, tell_campaign
+from clotho.runs.groups import is_large, scored_keys, target_groups
 from clotho.runs.manifest import read_endpoint, read_manifest
-from clotho.runs.pauses import pause_run, resume_run
+from clotho.runs.pauses import pause_run, paused_because, resume_run
 from clotho.runs.targets import Target, running_rollouts
 from clotho.temporal.search_attributes import DELEGATING, OUTCOME, PAUSED, RUN
 from clotho.temporal.states import ignore_unknown, is_running, workflow_ids
@@ -96,6 +97,8 @@ class Operations:
         """
         if target.group is None:
             await read_manifest(self._journal, target.run)
+            if await self._is_scored(target.run):
+                raise InvalidInput(f"all groups of {target} are scored: there is nothing to retry")
             await ask_for_new_code(self._journal, target.run)
             return await self._start_run(target.run)
         if target.rollout is not None and depth_of(target.rollout):
@@ -111,7 +114,7 @@ class Operations:
         try:
             await start_work(self._client, work, priority)
         except WorkflowAlreadyStartedError:
-            raise InvalidInput(f"{target} is scored: there is nothing left to do") from None
+            raise InvalidInput(f"{target} is scored: there is nothing to retry") from None
         return True
 
     async def changed_sources(self, target: Target) -> list[Path]:
@@ -124,6 +127,10 @@ class Operations:
         if target.group is None:
             return None
         return await self._journal.read(delivered_key(target.group), Delivery)
+
+    async def paused(self, target: Target) -> str | None:
+        """Why the target's run is paused; None if it isn't."""
+        return await paused_because(self._journal, target.run)
 
     async def boundaries(self, target: Target) -> Boundaries:
         """Counts from Temporal's visibility, which lags a moment. Those that wait for a child don't count."""
@@ -152,6 +159,13 @@ class Operations:
                 raise
             if required:
                 raise InvalidInput(f"{workflow} is not running") from error
+
+    async def _is_scored(self, run: str) -> bool:
+        """Whether no group of a campaign is left to do; of a large run that isn't counted."""
+        target = await target_groups(self._journal, run)
+        if not target or await is_large(self._journal, run):
+            return False
+        return len(await scored_keys(self._journal, run)) >= target
 
     async def _start_run(self, run: str) -> bool:
         """Start what neither runs nor is scored; returns whether there was anything to start."""

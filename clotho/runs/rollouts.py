@@ -3,14 +3,25 @@
 from collections.abc import Sequence
 from itertools import count, zip_longest
 
+from clotho.identifiers.group_keys import attempt_prefix
+from clotho.identifiers.ids import group_of
 from clotho.identifiers.rollout_keys import end_key, lease_key
 from clotho.journal import Journal
+from clotho.rollouts.group import AttemptEntry, SiblingFailure
 from clotho.rollouts.lease import Fidelity, LeaseEntry
 from clotho.rollouts.rollout import EndEntry
 
 
 async def read_end(journal: Journal, rollout: str) -> EndEntry | None:
     return await journal.read(end_key(rollout), EndEntry)
+
+
+async def last_failure(journal: Journal, rollout: str) -> SiblingFailure | None:
+    """Why the rollout, or its group, failed in the group's last attempt; None if it didn't."""
+    keys = await journal.keys(attempt_prefix(group_of(rollout)))
+    attempt = await journal.read(keys[-1], AttemptEntry) if keys else None
+    failures = attempt.failures if attempt is not None else ()
+    return next((each for each in failures if each.workflow in (rollout, group_of(rollout))), None)
 
 
 async def is_superseded(journal: Journal, rollout: str, number: int) -> bool:

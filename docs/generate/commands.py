@@ -41,6 +41,9 @@ def _leaves(commands: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
 
 def _section(name: str, command: typer.core.TyperCommand) -> str:
     context = typer.Context(command)
+    for parameter in command.params:
+        if isinstance(parameter, typer.core.TyperOption):
+            parameter.hidden = False
     records = [parameter.get_help_record(context) for parameter in command.params]
     rows = [_row(*record) for record in records if record is not None and record[0] != "--help"]
     summary = " ".join((command.help or "").split())

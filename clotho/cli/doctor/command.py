@@ -14,8 +14,8 @@ from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
-from clotho.cli.options import Address, Store, existing_journal
-from clotho.cli.terminal import amount, make_console, rerun_command
+from clotho.cli.options import Address, AsJson, Store, existing_journal
+from clotho.cli.terminal import amount, make_console, print_json, rerun_command
 from clotho.config import Settings, load_settings
 from clotho.embedded.temporal_binary import THREE_WAYS, obtainable_binary
 from clotho.errors import ClothoError, InvalidInput
@@ -53,6 +53,7 @@ def command(
     clean: Annotated[
         bool, typer.Option("--clean", help="Destroy this host's sandboxes that no rollout wants any more.")
     ] = False,
+    as_json: AsJson = False,
     store: Store = None,
     temporal: Address = None,
 ) -> None:
@@ -60,11 +61,11 @@ def command(
 
     Exit status 1 if anything needs attention.
     """
-    raise typer.Exit(asyncio.run(_examined(load_settings(store, temporal), clean)))
+    raise typer.Exit(asyncio.run(_examined(load_settings(store, temporal), clean, as_json)))
 
 
-async def _examined(settings: Settings, clean: bool) -> int:
-    doctor = Doctor(settings, make_console())
+async def _examined(settings: Settings, clean: bool, as_json: bool) -> int:
+    doctor = Doctor(settings, make_console(), as_json)
     status = await doctor.examine(clean)
     if doctor.gave_up:  # its threads would be waited for as long as what they ask
         leave(status)
@@ -75,6 +76,7 @@ async def _examined(settings: Settings, clean: bool) -> int:
 class Doctor:
     settings: Settings
     console: Console
+    as_json: bool = False
     gave_up: bool = False
     """Whether something was asked that gave no answer in its time."""
 
@@ -140,8 +142,11 @@ class Doctor:
             sections["open runs"] = [
                 Finding("not looked at: a disk is full, which would be taken for many faults")
             ]
-        for title, findings in sections.items():
-            show(self.console, title, findings)
+        if self.as_json:
+            print_json(sections)
+        else:
+            for title, findings in sections.items():
+                show(self.console, title, findings)
         return int(any(finding.advice is not None for findings in sections.values() for finding in findings))
 
     async def _answered(
