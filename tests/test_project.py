@@ -33,6 +33,7 @@ LAYERS = (
     "embedded",
     "testing",
     "cli",
+    "api",
 )
 """Packages of the core, each of which may import those before it; only the first line's know one another."""
 

@@ -174,7 +174,7 @@ class Run:
 
         `exclude` names disturbances: rollouts that have one of them are left out.
         """
-        from clotho.api.exporting import export
+        from clotho.evaluation.exporting import export
 
         kinds = [Disturbance(name) for name in exclude]
         _do(export(self._session.journal, self.name, format, Path(output), kinds))

@@ -14,7 +14,6 @@ from clotho.api.background import background
 from clotho.api.handle import Group, Run, group_of
 from clotho.api.main_class import main_class_code
 from clotho.api.session import Session, sessions
-from clotho.api.starting import notices, start, with_model_name
 from clotho.cli.follow import ended_well, follow
 from clotho.cli.run_file import options_of
 from clotho.cli.run_options import DEFAULT_GROUPS
@@ -29,6 +28,7 @@ from clotho.runs.campaigns import CampaignHandle, campaign_handle, read_campaign
 from clotho.runs.manifest import taken_names
 from clotho.runs.request import RunRequest
 from clotho.runs.scored import ScoredGroups
+from clotho.runs.starting import notices, start, with_model_name
 from clotho.temporal.search_attributes import workflow_link
 
 PERIOD = 0.5

@@ -10,7 +10,6 @@ from temporalio.client import WorkflowFailureError
 
 from clotho.cli.follow import run_failure
 from clotho.cli.run_facts import settings_text
-from clotho.cli.served_model import only_model
 from clotho.cli.terminal import amount, one_line
 from clotho.cli.try_rollout import NO_REPAIRS, first_items, say_troubles
 from clotho.cli.waiting import until_served
@@ -22,6 +21,7 @@ from clotho.identifiers.rollout_keys import end_key
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
 from clotho.journal.open_store import open_existing
+from clotho.models.served_model import only_model
 from clotho.rollouts.budget import Account, Price
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import EndEntry, RolloutSummary

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from clotho.api.exporting import LINES, TOKENS, check_format, export, exporters, left_out_notes
 from clotho.cli.options import Store, existing_journal
 from clotho.cli.terminal import amount
 from clotho.config import load_settings
 from clotho.errors import InvalidInput
+from clotho.evaluation.exporting import LINES, TOKENS, check_format, export, exporters, left_out_notes
 from clotho.runs.disturbances import Disturbance
 from clotho.runs.export import Format, export_artifacts, export_lines
 from clotho.training.export import TokenExport

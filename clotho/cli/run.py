@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from temporalio.client import Client
 
-from clotho.api.starting import notices, start, with_model_name
 from clotho.cli import run_options as option
 from clotho.cli.dry_run import DryRun
 from clotho.cli.follow import FollowedLog, RunFailed, follow
@@ -33,6 +32,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import is_large
 from clotho.runs.request import RunRequest
+from clotho.runs.starting import notices, start, with_model_name
 from clotho.temporal.connection import connect
 from clotho.temporal.search_attributes import workflow_link
 

@@ -12,7 +12,6 @@ from temporalio.client import Client, WorkflowFailureError
 from clotho.cli import run_options as option
 from clotho.cli.follow import failure_text
 from clotho.cli.interruption import Interruption
-from clotho.cli.served_model import only_model
 from clotho.cli.show import StepPrinter, heading, show_disturbances, show_end
 from clotho.cli.terminal import make_console, one_line, sanitized_text
 from clotho.cli.waiting import stall_reason, until_served
@@ -27,6 +26,7 @@ from clotho.errors import (
     truncate_middle,
 )
 from clotho.identifiers.ids import group_id, rollout_id
+from clotho.models.served_model import only_model
 from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from clotho.cli.served_model import only_model
 from clotho.environment.code import Code
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
+from clotho.models.served_model import only_model
 from clotho.plugin import load, plugins
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
