@@ -192,8 +192,9 @@ class Progressing:
         if self._started is not None:
             return self._started
         asked = self._asked
+        environment, code = _environment(asked.environment)  # a class that can't be sent needs no services
         session, client = await sessions().serving(asked.store, asked.temporal, self._say)
-        order, code = await _order(asked, session)
+        order = await _order(asked, environment, session)
         for notice in await notices(order.manifest):
             self._say(notice)
         named = await with_model_name(session.journal, order)
@@ -218,14 +219,16 @@ async def followed(settings: Settings, run: str, progress: bool) -> None:
     await follow(console, client, handle, session.journal, run, request.group_size, request.groups)
 
 
-async def _order(asked: Asked, session: Session) -> tuple[RunRequest, Code | None]:
-    """The request for the run, and its environment's code where that is on no disk."""
-    environment, code = asked.environment, None
-    if not isinstance(environment, str):
-        if environment.__module__ == "__main__":
-            environment, code = main_class_code(environment)
-        else:
-            environment = f"{environment.__module__}:{environment.__qualname__}"
+def _environment(given: type[Environment] | str) -> tuple[str, Code | None]:
+    """The environment's name, and its code where that is on no disk."""
+    if isinstance(given, str):
+        return given, None
+    if given.__module__ == "__main__":
+        return main_class_code(given)
+    return f"{given.__module__}:{given.__qualname__}", None
+
+
+async def _order(asked: Asked, environment: str, session: Session) -> RunRequest:
     name = asked.name or await _free_name(asked.environment, session)
     options = options_of(asked.options)
     model = asked.model
@@ -238,14 +241,13 @@ async def _order(asked: Asked, session: Session) -> tuple[RunRequest, Code | Non
     manifest = await asyncio.to_thread(
         options.manifest, environment, name, asked.group_size, session.settings
     )
-    order = RunRequest(
+    return RunRequest(
         manifest=manifest,
         endpoint=options.endpoint(model),
         groups=asked.groups or options.number_chosen or (DEFAULT_GROUPS if items is None else len(items)),
         max_open_groups=asked.max_open_groups,
         items=items,
     )
-    return order, code
 
 
 async def _free_name(environment: type[Environment] | str, session: Session) -> str:

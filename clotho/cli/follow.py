@@ -102,7 +102,7 @@ async def ended_well(run: str, result: Awaitable[CampaignProgress]) -> CampaignP
     try:
         return await result
     except WorkflowFailureError as error:
-        raise run_failure(run, error) from error
+        raise run_failure(run, error) from None
 
 
 @contextmanager
