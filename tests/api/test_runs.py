@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,7 +129,7 @@ async def test_groups_come_as_they_are_scored(cluster: Cluster) -> None:
 
 
 async def test_an_option_that_is_none_is_named(cluster: Cluster) -> None:
-    place = {"store": str(cluster.store), "temporal": cluster.address}
+    place: dict[str, Any] = {"store": str(cluster.store), "temporal": cluster.address}
     with pytest.raises(clotho.ClothoError, match=r"no option 'temprature': do you mean temperature\?"):
         await asyncio.to_thread(clotho.run, ONE_FILE, model="http://127.0.0.1:1", temprature=1, **place)
     with pytest.raises(clotho.ClothoError, match="temperature: "):
