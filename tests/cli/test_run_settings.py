@@ -136,7 +136,10 @@ async def test_what_is_asked_of_a_run_is_what_it_gets(keyed: Cluster, tmp_path: 
     assert set(manifest.settings) == set(RunSettings.model_fields) - {"image"}  # told with its sandbox
     place = ("--store", str(keyed.store), "--temporal", "127.0.0.1:9")
     shown = (await clotho("status", f"asked-{way}", *place)).output
-    assert "memory_mb 64 · disk_mb 40 · max_processes 33 · limits best_effort" in shown
+    assert "memory_mb 64 · disk_mb 40 · max_processes 33" in shown
+    assert "limits best_effort" not in shown, "it is so by default"
+    whole = (await clotho("status", f"asked-{way}", "--all", *place)).output
+    assert "max_processes 33 · limits best_effort" in whole
 
 
 @pytest.mark.slow

@@ -112,8 +112,11 @@ async def test_a_group_that_is_not_scored_is_shown(store: Path) -> None:
 
 async def test_the_options_of_a_run_read_well_in_80_columns() -> None:
     narrow = {"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}
-    said = (await clotho("run", "--help", environment=narrow)).output
+    said = (await clotho("run", "--help-all", environment=narrow)).output
     panels = [line.split("─ ")[1].split(" ─")[0] for line in said.splitlines() if line.startswith("╭─ ")]
     assert {"Model", "Sampling", "Sandbox", "Rewards and tool results"} <= set(panels)
     assert max(map(len, said.splitlines())) <= 80
     assert "…" not in said
+    usual = (await clotho("run", "--help", environment=narrow)).output
+    assert len(usual.splitlines()) <= 110, "two screens"
+    assert "--keep-diverged" in said and "--keep-diverged" not in usual
