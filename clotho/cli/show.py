@@ -101,8 +101,9 @@ async def stored_record(journal: Journal, target: Target) -> BaseModel:
             raise InvalidInput(f"{target} isn't scored: give one of its rollouts")
         return entry
     await require_begun(journal, target.rollout)
-    turns = len(await journal.keys(turn_prefix(target.rollout)))
     end = await read_end(journal, target.rollout)
+    # Entries of a rollout that has ended are one file, which isn't listed by its parts.
+    turns = end.summary.turns if end else len(await journal.keys(turn_prefix(target.rollout)))
     return RolloutRecord(
         transcript=await read_transcript(journal, target.rollout, turns),
         reward=await journal.read(reward_key(target.rollout), RewardEntry),
