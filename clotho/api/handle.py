@@ -155,7 +155,7 @@ class Run:
         self._operate(Operations.resume)
 
     def retry(self) -> bool:
-        """Start what failed or was cancelled again; False if it runs already. Raises InvalidInput if all is scored."""
+        """Start what failed or was cancelled again; False if it runs. Raises InvalidInput if all is scored."""
         return self._operate(Operations.retry)
 
     def cancel(self) -> None:

@@ -42,7 +42,7 @@ def word(number: float) -> str:
 
 
 CLAIMS = (
-    ("README.md", f"last {word(WORKER.write_ahead_seconds)} seconds of a turn"),
+    ("docs/durability.md", f"last {word(WORKER.write_ahead_seconds)} seconds of a turn"),
     ("docs/architecture.md", f"retry, {ENVIRONMENT_ATTEMPTS} attempts"),
     ("docs/architecture.md", f"once {word(reaper.PERIOD_SECONDS)}"),
     ("docs/atropos.md", f"has {LAST_DELIVERIES:g} s for what is on its way"),
