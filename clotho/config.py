@@ -189,6 +189,13 @@ def development_services(settings: Settings) -> DevelopmentServices | None:
     return services if services.answer() else None
 
 
+def has_older_services(settings: Settings) -> bool:
+    """Whether the `clotho dev` that serves the store was started before clotho.yaml was last written."""
+    if development_services(settings) is None or not os.path.exists(CONFIG_FILE):
+        return False
+    return os.path.getmtime(CONFIG_FILE) > settings.services_file.stat().st_mtime
+
+
 def _with_services(settings: Settings) -> Settings:
     """The settings, with the addresses of the `clotho dev` that serves their store."""
     if (services := development_services(settings)) is None:

@@ -17,12 +17,12 @@ from clotho.cli.dry_run import DryRun
 from clotho.cli.follow import FollowedLog, RunFailed, follow
 from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
-from clotho.cli.options import Address, Store, open_journal
+from clotho.cli.options import OLDER_SERVICES, Address, Store, open_journal
 from clotho.cli.progress import View
 from clotho.cli.run_file import save_run_file
 from clotho.cli.summary import show_summary
 from clotho.cli.terminal import make_console, one_line, rerun_command
-from clotho.config import Settings, load_settings
+from clotho.config import Settings, has_older_services, load_settings
 from clotho.errors import InvalidInput
 from clotho.evaluation.summary import read_summary
 from clotho.identifiers.ids import campaign_id
@@ -107,6 +107,8 @@ class Following:
         try:
             for notice in await interruption.ends(notices(order.manifest)):
                 self.say(notice)
+            if has_older_services(self.settings):
+                self.say(OLDER_SERVICES)
             journal, client, handle = await interruption.ends(self.start(order))
             started = True
             link = workflow_link(self.settings.temporal.ui, client.namespace, campaign_id(run))

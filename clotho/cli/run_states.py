@@ -105,17 +105,22 @@ async def workers_text(journal: Journal, client: Client | None) -> str:
     ]
     # A host's own heartbeat comes from its processes, which are named after it.
     alive = [name for name in present if not any(each.startswith(f"{name}-") for each in present)]
-    if not alive:
-        return "workers: none is alive for this store; start `clotho dev` or `clotho worker`"
+    none = "workers: none is alive for this store; start `clotho dev` or `clotho worker`"
     if client is None:
-        return f"workers: {len(alive)} alive for this store"
+        return f"workers: {len(alive)} alive for this store" if alive else none
     place = f"{client.service_client.config.target_host}, namespace {client.namespace}"
     try:
         async with asyncio.timeout(SERVER_SECONDS):
             here = await _polled(client, alive)
             missing = await unserved(client, TaskQueues())
     except (RPCError, TimeoutError):
+        if not alive:
+            return none
         return f"workers: {len(alive)} alive for this store; {place} doesn't answer"
+    if not alive and TaskQueues().campaigns not in missing:
+        return f"workers: none is alive for this store; those at {place} serve another: give it with --store"
+    if not alive:
+        return none
     if not here:
         return (
             f"workers: {len(alive)} alive for this store, none of which serves the Temporal server at {place}; "

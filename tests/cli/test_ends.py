@@ -92,3 +92,9 @@ async def test_a_rollout_is_printed_for_programs(said: dict[str, Finished]) -> N
     record = json.loads(said["rollout"].output)
     assert record["reward"]["score"] == 1.0
     assert len(record["transcript"]["steps"]) == 2
+
+
+async def test_workers_of_another_store_are_told(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    other = await clotho("status", "--store", tmp_path / "store", "--temporal", cluster.address)
+    assert "those at " in other.output and "serve another: give it with --store" in other.output

@@ -14,9 +14,9 @@ from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
-from clotho.cli.options import Address, AsJson, Store, existing_journal
+from clotho.cli.options import OLDER_SERVICES, Address, AsJson, Store, existing_journal
 from clotho.cli.terminal import amount, make_console, print_json, rerun_command
-from clotho.config import Settings, load_settings
+from clotho.config import Settings, has_older_services, load_settings
 from clotho.embedded.temporal_binary import THREE_WAYS, obtainable_binary
 from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name, program_on_path
@@ -107,7 +107,7 @@ class Doctor:
         if journal is not None and audit is not None:
             parts |= {
                 "sandboxes of this host": self._leases(audit, journal, full),
-                "workers": _workers(journal),
+                "workers": _workers(journal, self.settings),
             }
         if client is not None and not full:  # a server that can't write answers some questions, and wrongly
             parts["open runs"] = self._stuck(client)
@@ -242,8 +242,11 @@ async def isolation(backend: SandboxBackend) -> list[Finding]:
     return [Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")]
 
 
-async def _workers(journal: Journal) -> list[Finding]:
-    return heartbeats(await heartbeat_ages(journal))
+async def _workers(journal: Journal, settings: Settings) -> list[Finding]:
+    found = heartbeats(await heartbeat_ages(journal))
+    if await asyncio.to_thread(has_older_services, settings):
+        found.append(Finding("settings: older than clotho.yaml", OLDER_SERVICES))
+    return found
 
 
 def _unanswered(what: str, seconds: float) -> Finding:
