@@ -26,6 +26,8 @@ def guarded(
         try:
             access.check(headers)
             async with bodies.body(headers, receive) as body:
+                if "content-encoding" not in headers:
+                    bodies.check_values(body)
                 unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
                 async def receive_again() -> Message:
