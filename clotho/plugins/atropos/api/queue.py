@@ -115,7 +115,7 @@ class Queue:
             "num_steps": trainer.num_steps,
         }
 
-    def disconnect_environment(self, asked: EnvironmentNumber) -> Answer:
+    def disconnect(self, asked: EnvironmentNumber) -> Answer:
         with self._changing():
             update = "UPDATE environments SET connected = FALSE WHERE number = ?"
             known = self._file.execute(update, (asked.env_id,)).rowcount

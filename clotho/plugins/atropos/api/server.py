@@ -41,7 +41,6 @@ from clotho.plugins.atropos.api.sent import (
 )
 
 T = TypeVar("T")
-Groups = TypeVar("Groups", SentGroup, list[SentGroup])
 JSON = "application/json"
 MOST_CONNECTIONS = 1_000
 SECONDS_TO_FINISH = 10
@@ -63,7 +62,10 @@ class Delivery:
 
 
 class AtroposApi:
-    """Serves a queue. Requests that change it do so one after another, since SQLite has one writer."""
+    """Serves a queue, whose requests are done one after another: SQLite has one writer.
+
+    Memory holds nothing but which batches are on their way; a process that begins serves all of them again.
+    """
 
     def __init__(self, queue: Queue, access: Access, limits: BodyLimits) -> None:
         self._queue = queue
@@ -90,17 +92,13 @@ class AtroposApi:
             ("GET", "/", self._greet),
             ("POST", "/register", partial(self._take, TRAINER, queue.register)),
             ("POST", "/register-env", partial(self._take, ENVIRONMENT, queue.register_environment)),
-            (
-                "POST",
-                "/disconnect-env",
-                partial(self._take, ENVIRONMENT_NUMBER, queue.disconnect_environment),
-            ),
+            ("POST", "/disconnect-env", partial(self._take, ENVIRONMENT_NUMBER, queue.disconnect)),
             ("GET", "/wandb_info", partial(self._tell, queue.wandb_info)),
             ("GET", "/info", partial(self._tell, queue.info)),
             ("GET", "/batch", self._batch),
             ("GET", "/latest_example", self._show_example),
-            ("POST", "/scored_data", partial(self._keep, GROUP, queue.accept)),
-            ("POST", "/scored_data_list", partial(self._keep, GROUPS, queue.accept_list)),
+            ("POST", "/scored_data", partial(self._take, GROUP, queue.accept)),
+            ("POST", "/scored_data_list", partial(self._take, GROUPS, queue.accept_list)),
             ("GET", "/status", partial(self._tell, queue.status)),
             ("GET", "/status-env", partial(self._take, ENVIRONMENT_NUMBER, queue.environment_status)),
             ("GET", "/reset_data", self._reset),
@@ -130,15 +128,10 @@ class AtroposApi:
 
     async def _take(self, kind: TypeAdapter[T], work: Callable[[T], object], request: Request) -> Response:
         async with self._read(request, kind) as sent:
-            return JSONResponse(await self._on_disk(work, sent))
-
-    async def _keep(
-        self, kind: TypeAdapter[Groups], work: Callable[[Groups], object], request: Request
-    ) -> Response:
-        async with self._read(request, kind) as sent:
             answered = await self._on_disk(work, sent)
-        groups = [sent] if isinstance(sent, SentGroup) else sent
-        await failpoints.reach("queue.kept", ",".join(each.group_id for each in groups if each.group_id))
+        groups = sent if isinstance(sent, list) else [sent]
+        if ids := [each.group_id for each in groups if isinstance(each, SentGroup) and each.group_id]:
+            await failpoints.reach("queue.kept", ",".join(ids))
         return JSONResponse(answered)
 
     @asynccontextmanager
