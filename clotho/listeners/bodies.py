@@ -52,8 +52,15 @@ class Bodies:
     def unpacked(self, body: bytes, encoding: str) -> bytes:
         """The document inside, which may be parsed. Blocking. Raises Refused."""
         document = gunzipped(body, self.limits.unpacked_bytes) if "gzip" in encoding.lower() else body
-        self._check_values(document)
+        self.check_values(document)
         return document
+
+    def check_values(self, document: bytes) -> None:
+        """Raises Refused for JSON that would take too much memory once it is parsed."""
+        if document.count(b",") > self.limits.unpacked_bytes // BYTES_PER_VALUE:
+            raise _too_large(f"{self.limits.unpacked_bytes // BYTES_PER_VALUE} values")
+        if document.count(b"[") + document.count(b"{") > self.limits.unpacked_bytes // BYTES_PER_CONTAINER:
+            raise _too_large(f"{self.limits.unpacked_bytes // BYTES_PER_CONTAINER} lists and objects")
 
     async def _read(self, body: bytearray, headers: Headers, receive: Receive) -> None:
         announced, most = headers.get("content-length", ""), str(self.limits.sent_bytes)
@@ -79,12 +86,6 @@ class Bodies:
         if self._held_bytes > AT_ONCE * self.limits.sent_bytes:
             raise Refused(503, "other bodies fill the room for them", {"retry-after": "5"})
         return bool(message.get("more_body", False))
-
-    def _check_values(self, document: bytes) -> None:
-        if document.count(b",") > self.limits.unpacked_bytes // BYTES_PER_VALUE:
-            raise _too_large(f"{self.limits.unpacked_bytes // BYTES_PER_VALUE} values")
-        if document.count(b"[") + document.count(b"{") > self.limits.unpacked_bytes // BYTES_PER_CONTAINER:
-            raise _too_large(f"{self.limits.unpacked_bytes // BYTES_PER_CONTAINER} lists and objects")
 
 
 def gunzipped(body: bytes, most: int) -> bytes:

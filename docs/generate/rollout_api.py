@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from clotho.plugins.orders.messages import ClaimOrder, Fetch, GroupAnswer, GroupOrder, RunOrder
-from clotho.plugins.orders.openapi import OPERATIONS, REFUSALS
+from clotho.plugins.orders.server import REFUSALS, router
 from docs.generate.fields import code, default, described_fields, kind, table
 
 INTRODUCTION = """\
@@ -60,8 +61,11 @@ same order, and nothing is rolled out twice. The answer has the group's `name`. 
 
 
 def rollout_api_page() -> str:
-    operations = ((code(f"{verb.upper()} {path}"), summary) for verb, path, summary, *_ in OPERATIONS)
-    refusals = ((status, meaning) for status, meaning in REFUSALS.items())
+    routes = [route for route in router.routes if isinstance(route, APIRoute)]
+    operations = (
+        (code(f"{verb} {route.path}"), route.description) for route in routes for verb in route.methods or ()
+    )
+    refusals = ((str(status), meaning) for status, meaning in REFUSALS.items())
     return (
         INTRODUCTION
         + "\n\n".join(

@@ -5,7 +5,7 @@ from collections import Counter
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.group_keys import sending_prefix
-from clotho.plugins.atropos.api.queue_file import QueueFile
+from clotho.plugins.atropos.api.queue import Queue
 from clotho.runs.ledger import Ledger
 from examples.grpo_tiny.chain import Chain
 
@@ -68,9 +68,8 @@ def _in_steps(chain: Chain) -> tuple[Counter[str], int]:
 
 def _in_queue(chain: Chain, groups: list[str]) -> tuple[set[str], set[str]]:
     """The groups that were ever accepted, and those that are still held for the trainer."""
-    queue = QueueFile(chain.queue)
+    queue = Queue(chain.queue)
     try:
-        held = [row.group for row in queue.read().rows if row.place.kind != "latest"]
-        return queue.known(groups), {str(group["group_id"]) for group in held}
+        return queue.known(groups), {str(group) for group in queue.held()}
     finally:
         queue.close()

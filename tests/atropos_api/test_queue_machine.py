@@ -1,4 +1,4 @@
-"""The front and its file under any order of requests, hang-ups, crashes and full disks, against a simple model."""
+"""The API and its file under any order of requests, hang-ups, crashes and full disks, against a simple model."""
 
 import asyncio
 import itertools
@@ -18,8 +18,8 @@ from starlette.types import Message
 
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import BodyLimits
-from clotho.plugins.atropos.api.front import DurableFront
-from clotho.plugins.atropos.api.queue_file import QueueFile
+from clotho.plugins.atropos.api.queue import Queue
+from clotho.plugins.atropos.api.server import AtroposApi
 from tests.atropos_api.service import ENV, TRAINER, group
 
 T = TypeVar("T")
@@ -78,8 +78,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def live_in(self, path: Path) -> None:
         self.path = path
-        self.file = QueueFile(path)
-        self.front = DurableFront(self.file, Access(), BodyLimits(10**7, 10**7, 10))
+        self.queue = Queue(path)
+        self.api = AtroposApi(self.queue, Access(), BodyLimits(10**7, 10**7, 10))
 
     @initialize()
     def register(self) -> None:
@@ -110,7 +110,7 @@ class QueueMachine(RuleBasedStateMachine):
     def fetch_and_leave_before_the_answer(self) -> None:
         exchange = self.exchange(gone=True)
         self.run(self.asked(exchange, "GET", "/batch"))
-        assert exchange.status == 0 or exchange.json["batch"] is None
+        assert exchange.status == 503 or exchange.json["batch"] is None
         self.receive_answered()
 
     @rule()
@@ -173,7 +173,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(sends=st.booleans())
     def fill_the_disk(self, sends: bool) -> None:
         """Where there is no room for another page, a request that needs one changes nothing."""
-        connection = self.file._connection
+        connection = self.queue._file
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
         if sends:
@@ -187,14 +187,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_file_holds_what_was_acknowledged_and_has_not_arrived(self) -> None:
-        held = Counter(row.group["group_id"] for row in self.file.read().rows if row.place.kind != "latest")
+        held = Counter(self.queue.held())
         outstanding = [*self.again, *self.answered, *(slow.batch for slow in self.slow)]
         assert held == Counter([*self.waiting, *(name for batch in outstanding for name in batch)])
 
     def teardown(self) -> None:
         for slow in self.slow:
             self.finish(slow.exchange, slow.task)
-        self.file.close()
+        self.queue.close()
         self.loop.close()
         shutil.rmtree(self.folder)
 
@@ -224,7 +224,7 @@ class QueueMachine(RuleBasedStateMachine):
             slow.task.cancel()
             self.run(asyncio.wait([slow.task]))
         self.answered, self.slow = [], []
-        self.file.close()
+        self.queue.close()
         self.live_in(path)
 
     def copied_files(self) -> Path:
@@ -245,20 +245,16 @@ class QueueMachine(RuleBasedStateMachine):
             if not text.startswith("SELECT") and next(seen) == statement:
                 copies.append(self.copied_files())
 
-        self.file._connection.set_trace_callback(copy)
+        self.queue._file.set_trace_callback(copy)
         exchange = self.ask(method, path, body)
-        self.file._connection.set_trace_callback(None)
+        self.queue._file.set_trace_callback(None)
         return (copies[0] if copies else None), exchange
 
     def groups(self, shapes: list[tuple[int, int | None]]) -> list[dict[str, object]]:
         return [group(next(self.numbers), rows, env_id=env) for rows, env in shapes]
 
     def leave(self, exchange: Exchange) -> None:
-        async def left() -> None:
-            self.front.client_left(exchange.client)
-            await asyncio.gather(*self.front._taking_back)
-
-        self.run(left())
+        self.api.client_left(exchange.client)
 
     def finish(self, exchange: Exchange, task: asyncio.Task[None]) -> None:
         exchange.reads.set()
@@ -285,7 +281,7 @@ class QueueMachine(RuleBasedStateMachine):
 
         headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
         scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}
-        await self.front({**scope, "client": exchange.client}, receive, exchange.send)
+        await self.api({**scope, "client": exchange.client}, receive, exchange.send)
 
     def run(self, work: Awaitable[T]) -> T:
         return self.loop.run_until_complete(work)

@@ -4,13 +4,15 @@ import asyncio
 import gzip
 import json
 import socket
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.plugins.atropos.api.queue_file import QueueFile
+from clotho.plugins.atropos.api.queue import Queue
 from tests.atropos_api.service import TRAINER, Api, group, number_of
 from tests.cli.command import clotho
 from tests.support import PATIENCE_SECONDS
@@ -129,21 +131,25 @@ async def test_the_queue_has_one_process(api: Api) -> None:
 
 
 def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
-    import sqlite3
-
-    foreign, damaged, empty = (tmp_path / name for name in ("foreign", "damaged", "deep/empty"))
+    foreign, damaged, older, empty = (
+        tmp_path / name for name in ("foreign", "damaged", "older", "deep/empty")
+    )
+    Queue(older).close()
+    with closing(sqlite3.connect(older)) as connection:
+        connection.execute("PRAGMA user_version = 1")
     with sqlite3.connect(foreign) as theirs:
         theirs.execute("CREATE TABLE theirs (one INTEGER)")
     damaged.write_bytes(b"SQLite format 3\0" + b"?" * 5_000)
     for path, words in (
         (foreign, "another program"),
         (damaged, "not a database"),
+        (older, "another version of Clotho wrote it"),
         (tmp_path, "unable to open"),
     ):
         with pytest.raises(InvalidInput, match=words):
-            QueueFile(path)
-    QueueFile(empty).close()
-    QueueFile(empty).close()
+            Queue(path)
+    Queue(empty).close()
+    Queue(empty).close()
 
 
 async def test_a_client_that_still_sends_reads_why_it_is_refused(api: Api) -> None:

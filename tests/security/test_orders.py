@@ -20,7 +20,7 @@ from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.orders.command import LIMITS
 from clotho.plugins.orders.messages import RunOrder
 from clotho.plugins.orders.ordering import Orders
-from clotho.plugins.orders.server import RolloutApi
+from clotho.plugins.orders.server import rollout_api
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import RunSettings
 
@@ -88,7 +88,7 @@ def test_files_and_notices_are_no_settings_of_an_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("filling", [b"0,", b"[],", b'{"a":[]},', b'"",'])
 async def test_an_order_is_bounded_in_what_it_comes_to(tmp_path: Path, filling: bytes) -> None:
     orders = Orders(cast(Client, None), Journal(FilesystemStore(tmp_path)), RunSettings())
-    transport = httpx.ASGITransport(RolloutApi(orders, Access(), LIMITS))
+    transport = httpx.ASGITransport(rollout_api(orders, Access(), LIMITS))
     body = b'{"item":{"x":[' + filling * (LIMITS.sent_bytes // len(filling) - 20) + b"0]}}"
     tracemalloc.start()
     try:
@@ -109,7 +109,7 @@ async def test_too_large_an_order_is_answered_413(tmp_path: Path, *, chunked: bo
             yield b" " * 2**20
 
     orders = Orders(cast(Client, None), Journal(FilesystemStore(tmp_path)), RunSettings())
-    transport = httpx.ASGITransport(RolloutApi(orders, Access(), LIMITS))
+    transport = httpx.ASGITransport(rollout_api(orders, Access(), LIMITS))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         answer = await client.put("/runs/r", content=pieces() if chunked else b" " * 17 * 2**20)
     assert (answer.status_code, answer.json().keys()) == (413, {"error"})

@@ -40,7 +40,7 @@ def command(
     settings = load_settings(store)
     if importlib.util.find_spec("atroposlib") is None:
         raise InvalidInput("atroposlib is missing: pip install 'clotho-rollouts[atropos]'")
-    from clotho.plugins.atropos.api.front import serve
+    from clotho.plugins.atropos.api.server import serve
 
     failpoints.arm(settings.fail, settings.fail_folder)
     api = settings.of(AtroposApiSettings)

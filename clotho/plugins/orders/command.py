@@ -21,10 +21,8 @@ from clotho.cli.options import (
 from clotho.config import Settings, load_settings
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import BodyLimits
-from clotho.listeners.early_answers import EarlyAnswers
 from clotho.listeners.listening import Server, listen, url_of
 from clotho.plugins.orders.ordering import Orders
-from clotho.plugins.orders.server import RolloutApi
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 
@@ -61,11 +59,13 @@ def command(
 
 async def serve(settings: Settings, bound: socket.socket, access: Access, ready: Callable[[], None]) -> None:
     """Serve until a signal."""
+    from clotho.plugins.orders.server import rollout_api  # FastAPI takes a while to import
+
     client = await connect(settings.temporal)
     await ensure_search_attributes(client)
     orders = Orders(client, await open_journal(settings), settings.run)
     server = Server(
-        EarlyAnswers(RolloutApi(orders, access, LIMITS)),
+        rollout_api(orders, access, LIMITS),
         ready,
         most_connections=MOST_CONNECTIONS,
         seconds_to_finish=SECONDS_TO_FINISH,

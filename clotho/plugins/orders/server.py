@@ -1,132 +1,162 @@
-"""The rollout API over HTTP."""
+"""The rollout API over HTTP. Each request is idempotent: it may be sent again after any answer, or none."""
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ValidationError
-from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic_core import from_json
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp
 from temporalio.service import RPCError
 
 from clotho.errors import ClothoError, InvalidInput, Unavailable
-from clotho.frozen_model import field_errors
 from clotho.listeners.access import Access
 from clotho.listeners.bodies import Bodies, BodyLimits
+from clotho.listeners.guarded import guarded
 from clotho.listeners.refused import Refused
-from clotho.plugins.orders.messages import ClaimOrder, Failure, Fetch, GroupOrder, OrderedGroups, RunOrder
-from clotho.plugins.orders.openapi import document
+from clotho.plugins.orders.messages import (
+    ClaimOrder,
+    Failure,
+    Fetch,
+    GroupAnswer,
+    GroupOrder,
+    OrderedGroups,
+    RunOrder,
+)
 from clotho.plugins.orders.ordered_run import NotOrdered
 from clotho.plugins.orders.ordering import Orders
 
 TRY_AGAIN = {"retry-after": "2"}
-Body = TypeVar("Body", bound=BaseModel)
-Endpoint = Callable[[Request], Awaitable[BaseModel]]
+REFUSALS = {
+    401: "No token, or another one.",
+    403: "A web page asks, or the server is addressed by a name that it doesn't know.",
+    404: "No such run or group.",
+    409: "The name stands for something else, or the run can't be as asked; or the group isn't finished.",
+    413: "The body is larger than 16 MiB, or has more values than such a body should.",
+    422: "Fields that don't fit.",
+    503: "The store or Temporal is away: ask again.",
+}
+STATUSES: dict[type[Exception], int] = {
+    NotOrdered: 404,
+    InvalidInput: 409,
+    Unavailable: 503,
+    RPCError: 503,
+    ClothoError: 500,
+}
 
 
-class RolloutApi:
-    """The ASGI application. Each request is idempotent: it may be sent again after any answer, or none."""
-
-    def __init__(self, orders: Orders, access: Access, limits: BodyLimits) -> None:
-        self._orders = orders
-        self._access = access
-        self._bodies = Bodies(limits)
-        self._parsing = asyncio.Lock()
-        """Held while a body is parsed, which takes up to ten times its memory."""
-        group = "/runs/{run}/groups/{name}"
-        routes = (
-            ("PUT", "/runs/{run}", self._open),
-            ("GET", "/runs/{run}/groups", self._list),
-            ("PUT", group, self._order),
-            ("GET", group, self._fetch),
-            ("DELETE", group, self._cancel),
-            ("POST", f"{group}/acknowledge", self._acknowledge),
-            ("PUT", "/runs/{run}/claims/{claim}", self._claim),
-        )
-        self._app = Starlette(
-            routes=[
-                *(Route(path, partial(_answered, work), methods=[verb]) for verb, path, work in routes),
-                Route("/openapi.json", _openapi),
-            ]
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+class _Body(Request):
+    async def json(self) -> Any:
+        """The body; Python's own parser would let half characters through, which no journal takes."""
         try:
-            self._access.check(Headers(scope=scope))
-        except Refused as refused:
-            return await _refused(refused)(scope, receive, send)
-        await self._app(scope, receive, send)
-
-    async def _open(self, request: Request) -> BaseModel:
-        order = await self._body(request, RunOrder)
-        await self._orders.open_run(request.path_params["run"], order)
-        return order
-
-    async def _order(self, request: Request) -> BaseModel:
-        order = await self._body(request, GroupOrder)
-        return await self._orders.order(request.path_params["run"], request.path_params["name"], order)
-
-    async def _claim(self, request: Request) -> BaseModel:
-        order = await self._body(request, ClaimOrder)
-        return await self._orders.claim(request.path_params["run"], request.path_params["claim"], order)
-
-    async def _list(self, request: Request) -> BaseModel:
-        run = await self._orders.run(request.path_params["run"])
-        return OrderedGroups(names=await run.undelivered())
-
-    async def _fetch(self, request: Request) -> BaseModel:
-        asked = {**request.query_params, "exclude": request.query_params.getlist("exclude")}
-        how = Fetch.model_validate(asked)
-        run = await self._orders.run(request.path_params["run"])
-        return await run.answer(request.path_params["name"], how)
-
-    async def _acknowledge(self, request: Request) -> BaseModel:
-        run = await self._orders.run(request.path_params["run"])
-        return await run.acknowledge(request.path_params["name"])
-
-    async def _cancel(self, request: Request) -> BaseModel:
-        run = await self._orders.run(request.path_params["run"])
-        return await run.cancel(request.path_params["name"])
-
-    async def _body(self, request: Request, kind: type[Body]) -> Body:
-        async with self._bodies.body(request.headers, request.receive) as body, self._parsing:
-            return await asyncio.to_thread(self._parsed, body, kind)
-
-    def _parsed(self, body: bytes, kind: type[Body]) -> Body:
-        return kind.model_validate_json(self._bodies.unpacked(body, ""))
+            return from_json(await self.body(), allow_inf_nan=False)
+        except ValueError as error:
+            raise HTTPException(422, f"the body: {error}") from error
 
 
-async def _answered(work: Endpoint, request: Request) -> Response:
-    try:
-        return Response((await work(request)).model_dump_json(), media_type="application/json")
-    except ValidationError as error:
-        return _failed(422, field_errors(error, "the body"))
-    except Refused as refused:
-        return _refused(refused)
-    except ClientDisconnect:
-        return Response(status_code=400)
-    except NotOrdered as error:
-        return _failed(404, str(error))
-    except InvalidInput as error:
-        return _failed(409, str(error))
-    except (Unavailable, RPCError) as error:
-        return _failed(503, str(error), TRY_AGAIN)
-    except ClothoError as error:
-        return _failed(500, str(error))
+class _Route(APIRoute):
+    def get_route_handler(self) -> Any:
+        handle = super().get_route_handler()
+
+        async def handle_body(request: Request) -> Response:
+            return await handle(_Body(request.scope, request.receive))
+
+        return handle_body
 
 
-async def _openapi(_: Request) -> Response:
-    return Response(json.dumps(document()), media_type="application/json")
+def _served(request: Request) -> Orders:
+    return cast(Orders, request.app.state.orders)
 
 
-def _refused(refused: Refused) -> Response:
+Served = Annotated[Orders, Depends(_served)]
+router = APIRouter(
+    route_class=_Route,
+    strict_content_type=False,
+    responses={status: {"model": Failure, "description": meaning} for status, meaning in REFUSALS.items()},
+)
+
+
+@router.put("/runs/{run}")
+async def open_run(run: str, order: RunOrder, orders: Served) -> RunOrder:
+    """Open a run, or check that it is the same."""
+    await orders.open_run(run, order)
+    return order
+
+
+@router.get("/runs/{run}/groups")
+async def list_groups(run: str, orders: Served) -> OrderedGroups:
+    """Names that are neither acknowledged nor refused."""
+    return OrderedGroups(names=await (await orders.run(run)).undelivered())
+
+
+@router.put("/runs/{run}/groups/{name}")
+async def order_group(run: str, name: str, order: GroupOrder, orders: Served) -> GroupAnswer:
+    """Order a group, unless it was ordered."""
+    return await orders.order(run, name, order)
+
+
+@router.get("/runs/{run}/groups/{name}")
+async def fetch_group(run: str, name: str, how: Annotated[Fetch, Query()], orders: Served) -> GroupAnswer:
+    """Wait for a group, and take its rows."""
+    return await (await orders.run(run)).answer(name, how)
+
+
+@router.delete("/runs/{run}/groups/{name}")
+async def cancel_group(run: str, name: str, orders: Served) -> GroupAnswer:
+    """End a group without rows, unless they were acknowledged."""
+    return await (await orders.run(run)).cancel(name)
+
+
+@router.post("/runs/{run}/groups/{name}/acknowledge")
+async def acknowledge_group(run: str, name: str, orders: Served) -> GroupAnswer:
+    """Note that the trainer has the rows."""
+    return await (await orders.run(run)).acknowledge(name)
+
+
+@router.put("/runs/{run}/claims/{claim}")
+async def claim_group(run: str, claim: str, order: ClaimOrder, orders: Served) -> GroupAnswer:
+    """Order the next group of a sequence, unless this claim did."""
+    return await orders.claim(run, claim, order)
+
+
+def rollout_api(orders: Orders, access: Access, limits: BodyLimits) -> ASGIApp:
+    """The ASGI application."""
+    app = FastAPI(
+        title="Clotho's rollout API",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        exception_handlers={
+            StarletteHTTPException: _http_refusal,
+            RequestValidationError: _invalid,
+            **{kind: partial(_failure, status) for kind, status in STATUSES.items()},
+        },
+    )
+    app.state.orders = orders
+    app.include_router(router)
+    return guarded(app, access, Bodies(limits), _refusal)
+
+
+def _refusal(refused: Refused) -> Response:
     return _failed(refused.status, str(refused.detail), refused.headers)
+
+
+async def _http_refusal(_: Request, error: Exception) -> Response:
+    refused = cast(StarletteHTTPException, error)
+    return _failed(refused.status_code, refused.detail, dict(refused.headers or {}))
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    faults = cast(RequestValidationError, error).errors()
+    return _failed(422, "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in faults))
+
+
+async def _failure(status: int, _: Request, error: Exception) -> Response:
+    return _failed(status, str(error), TRY_AGAIN if status == 503 else None)
 
 
 def _failed(status: int, error: str, headers: dict[str, str] | None = None) -> Response:

@@ -1,1 +1,1 @@
-"""Atropos' trajectory API with a durable queue: atroposlib's application behind a front that writes to disk."""
+"""Atropos' trajectory API with a durable queue: its routes and requests, answered from one SQLite file."""

@@ -1,136 +1,69 @@
-"""The SQLite file: what the application held at the last answer, and the ids it ever accepted."""
+"""The SQLite file that holds the API's state."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import zstandard
-from pydantic_core import from_json, to_json
-
 from clotho.errors import InvalidInput
-from clotho.plugins.atropos.api.upstream import Group, Place, Registration
 
-APPLICATION = 0x434C4F51
-"""Marks the file as ours."""
-COMPRESSION = 1
-"""Level of zstandard: writing fewer bytes saves more time than it takes."""
+APPLICATION, FORMAT = 0x434C4F51, 2
+"""SQLite's application_id, which marks the file as ours, and its user_version."""
+# A group is in the queue, in a buffer of parts that wait for others to fill a group, in a batch that waits, or in
+# one that was served; the newest of all may be in none of them, and is shown still. `part` is the buffer's
+# environment or the batch's number. Contents have a table of their own: moving a group doesn't write them again.
 SCHEMA = """
-CREATE TABLE held (row INTEGER PRIMARY KEY, position INTEGER NOT NULL, place TEXT NOT NULL, number INTEGER NOT NULL,
-                   content BLOB NOT NULL);
+CREATE TABLE state (content TEXT NOT NULL);
+CREATE TABLE environments (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, context INTEGER NOT NULL, weight REAL NOT NULL,
+    size INTEGER NOT NULL, share REAL, connected INTEGER NOT NULL
+);
+CREATE TABLE groups (
+    number INTEGER PRIMARY KEY, place TEXT NOT NULL, part INTEGER NOT NULL, position INTEGER NOT NULL,
+    environment INTEGER, rows INTEGER NOT NULL, id TEXT
+);
+CREATE INDEX places ON groups (place, part, position);
+CREATE TABLE contents (number INTEGER PRIMARY KEY REFERENCES groups ON DELETE CASCADE, content BLOB NOT NULL);
 CREATE TABLE accepted (id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE registration (one INTEGER PRIMARY KEY CHECK (one = 1), content TEXT NOT NULL, latest INTEGER);
+INSERT INTO state VALUES ('{}');
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """A group with the number it keeps, and where it stands: rows of a place are in the order of `position`."""
+def open_queue_file(path: Path) -> sqlite3.Connection:
+    """Open or make the file, for this process alone.
 
-    row: int
-    position: int
-    place: Place
-    group: Group
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The changes of one request, written whole or not at all."""
-
-    added: Sequence[Row]
-    moved: Sequence[Row]
-    removed: Sequence[int]
-    accepted: Sequence[str]
-    forget_accepted: bool
-    registration: Registration
-    latest: int | None
-
-
-@dataclass(frozen=True)
-class Contents:
-    rows: Sequence[Row]
-    registration: Registration
-    latest: int | None
-
-
-class QueueFile:
-    """Blocking: to be used from one thread at a time. Only one process can have a file open."""
-
-    def __init__(self, path: Path) -> None:
-        """Open or make the file. Raises InvalidInput if it is in use, foreign, damaged, or can't be written."""
+    Raises InvalidInput if it is in use, foreign, of another format, damaged, or can't be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = _opened(path)
-        except (OSError, sqlite3.Error) as error:
-            reason = "another process has it open" if "locked" in str(error) else str(error)
-            raise InvalidInput(f"the queue {path} can't be used: {reason}") from error
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def read(self) -> Contents:
-        rows = self._connection.execute(
-            "SELECT row, position, place, number, content FROM held ORDER BY position"
-        )
-        known = self._connection.execute("SELECT content, latest FROM registration").fetchone()
-        return Contents(
-            [
-                Row(row, at, Place(kind, number), from_json(zstandard.decompress(content)))
-                for row, at, kind, number, content in rows
-            ],
-            Registration.model_validate_json(known[0]) if known else Registration(),
-            known[1] if known else None,
-        )
-
-    def known(self, ids: Iterable[str]) -> set[str]:
-        """The subset of `ids` that was accepted."""
-        query = "SELECT id FROM accepted WHERE id = ?"
-        return {found[0] for each in ids for found in self._connection.execute(query, (each,))}
-
-    def write(self, changes: Changes) -> None:
-        """Write the changes. Raises sqlite3.Error, and leaves the file as it was, if it can't be written."""
-        with self._connection as writing:
-            if changes.forget_accepted:
-                writing.execute("DELETE FROM accepted")
-            writing.executemany("INSERT INTO accepted VALUES (?)", [(each,) for each in changes.accepted])
-            writing.executemany("DELETE FROM held WHERE row = ?", [(row,) for row in changes.removed])
-            writing.executemany(
-                "UPDATE held SET position = ?, place = ?, number = ? WHERE row = ?",
-                [(each.position, each.place.kind, each.place.number, each.row) for each in changes.moved],
-            )
-            writing.executemany(
-                "INSERT INTO held VALUES (?, ?, ?, ?, ?)",
-                [
-                    (
-                        each.row,
-                        each.position,
-                        each.place.kind,
-                        each.place.number,
-                        zstandard.compress(to_json(each.group), COMPRESSION),
-                    )
-                    for each in changes.added
-                ],
-            )
-            writing.execute(
-                "INSERT OR REPLACE INTO registration VALUES (1, ?, ?)",
-                (changes.registration.model_dump_json(), changes.latest),
-            )
+            _prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+    except (OSError, sqlite3.Error) as error:
+        reason = "another process has it open" if "locked" in str(error) else str(error)
+        raise InvalidInput(f"the queue {path} can't be used: {reason}") from error
+    return connection
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=0, check_same_thread=False)
+def _prepare(connection: sqlite3.Connection) -> None:
     # In this order: the exclusive lock, which the first read takes, is what keeps a second process out.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables:
-        connection.executescript(f"BEGIN; {SCHEMA} PRAGMA application_id = {APPLICATION}; COMMIT;")
+        marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};"
+        connection.executescript(f"BEGIN; {SCHEMA} {marks} COMMIT;")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION:
-        connection.close()
         raise sqlite3.DatabaseError("it is the database of another program")
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found != FORMAT:
+        raise sqlite3.DatabaseError(
+            f"another version of Clotho wrote it (format {found}, not {FORMAT}): name another with --queue"
+        )
     # Takes the write lock now: in this mode it is kept.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("COMMIT")
-    return connection

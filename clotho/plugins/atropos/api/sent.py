@@ -4,8 +4,7 @@ Scored groups may have an id beside.
 """
 
 import json
-from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from atroposlib.api import server
 from atroposlib.api.server import ScoredData
@@ -93,26 +92,6 @@ class SentGroup(ScoredData):  # type: ignore[misc]
         return self
 
 
-_ONE = TypeAdapter(SentGroup)
-_LIST = TypeAdapter(list[SentGroup])
-
-
-def read_groups(body: bytes, *, many: bool) -> Sequence[SentGroup]:
-    """The groups of a /scored_data_list body, or the one of a /scored_data body. Raises Refused."""
-    try:
-        return _LIST.validate_json(body) if many else [_ONE.validate_json(body)]
-    except ValidationError as error:
-        raise refusal(error) from error
-
-
-def refusal(error: ValidationError) -> Refused:
-    """The faults of a body, in the form of atroposlib's answers."""
-    complaints = error.errors(include_url=False, include_input=False, include_context=False)
-    if complaints[0]["type"] == "json_invalid":
-        return Refused(400, f"the body is not JSON: {complaints[0]['msg']}")
-    return Refused(422, [{**each, "loc": ("body", *each["loc"])} for each in complaints[:MOST_COMPLAINTS]])
-
-
 class _Bounded(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -140,18 +119,19 @@ class EnvironmentNumber(_Bounded, server.EnvIdentifier):  # type: ignore[misc]
     env_id: Annotated[int, Field(ge=0, lt=2**31)]
 
 
-RegistrationRequest = Trainer | Environment | EnvironmentNumber
-BODIES: dict[str, type[RegistrationRequest]] = {
-    "/register": Trainer,
-    "/register-env": Environment,
-    "/disconnect-env": EnvironmentNumber,
-    "/status-env": EnvironmentNumber,
-}
+GROUP, GROUPS = TypeAdapter(SentGroup), TypeAdapter(list[SentGroup])
+TRAINER, ENVIRONMENT = TypeAdapter(Trainer), TypeAdapter(Environment)
+ENVIRONMENT_NUMBER = TypeAdapter(EnvironmentNumber)
+Sent = TypeVar("Sent")
 
 
-def read_request(path: str, body: bytes) -> RegistrationRequest:
-    """The request that a body holds. Raises Refused."""
+def read(kind: TypeAdapter[Sent], body: bytes) -> Sent:
+    """What a body holds. Raises Refused, in the form of atroposlib's answers."""
     try:
-        return BODIES[path].model_validate_json(body)
+        return kind.validate_json(body)
     except ValidationError as error:
-        raise refusal(error) from error
+        complaints = error.errors(include_url=False, include_input=False, include_context=False)
+        if complaints[0]["type"] == "json_invalid":
+            raise Refused(400, f"the body is not JSON: {complaints[0]['msg']}") from error
+        detail = [{**each, "loc": ("body", *each["loc"])} for each in complaints[:MOST_COMPLAINTS]]
+        raise Refused(422, detail) from error

@@ -1,0 +1,42 @@
+"""An application behind the checks that every request has to pass."""
+
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clotho.listeners.access import Access
+from clotho.listeners.bodies import Bodies
+from clotho.listeners.early_answers import EarlyAnswers
+from clotho.listeners.refused import Refused
+
+
+def guarded(
+    app: ASGIApp, access: Access, bodies: Bodies, refusal: Callable[[Refused], Response]
+) -> EarlyAnswers:
+    """`app`, which sees no request that isn't allowed, and none before its body is there: whole, and bounded.
+
+    `refusal` makes the answer to the others.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        try:
+            access.check(headers)
+            async with bodies.body(headers, receive) as body:
+                if "content-encoding" not in headers:
+                    bodies.check_values(body)
+                unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+                async def receive_again() -> Message:
+                    return unread.pop() if unread else await receive()
+
+                await app(scope, receive_again, send)
+        except Refused as refused:
+            await refusal(refused)(scope, receive, send)
+        except ClientDisconnect:
+            return
+
+    return EarlyAnswers(answer)
