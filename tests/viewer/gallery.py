@@ -11,7 +11,7 @@ from clotho.journal import Journal
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
-from clotho.rollouts.budget import BudgetEntry, Price
+from clotho.rollouts.budget import BudgetEntry, Price, Spending
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.campaign import CampaignRequest
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairEntry, SiblingFailure, ToolManifest
@@ -36,7 +36,8 @@ RuntimeError: the service answered 502"""
 ASKED = """\
 # Fix the parser
 
-`parse_duration("1h30m")` returns **90** where it should return **5400**. Make the tests in `tests/test_duration.py` pass:
+`parse_duration("1h30m")` returns **90** where it should return **5400**. Make the
+tests in `tests/test_duration.py` pass:
 
 1. read the failing test,
 2. change *only* `duration.py`,
@@ -72,9 +73,11 @@ def parse_duration(text: str) -> int:
 AFTER = BEFORE.replace("PART = re", 'SECONDS = {"h": 3600, "m": 60, "s": 1}\nPART = re').replace(
     "int(number)", "int(number) * SECONDS[unit]"
 )
+COUNTED = """\
+pytest -q && git -C /work diff --stat && for file in $(ls /work/*.py); do wc -l "$file" | tee -a /tmp/lines; done"""
 FAILED = """\
-FF                                                                                                            [100%]
-======================================================= FAILURES =======================================================
+FF                                                                                                     [100%]
+================================================== FAILURES ===================================================
     def test_hours_and_minutes() -> None:
 >       assert parse_duration("1h30m") == 5400
 E       AssertionError: assert 31 == 5400
@@ -178,9 +181,7 @@ def transcript(rounds: int) -> list[tuple[TurnEntry, Sequence[CallEntry]]]:
         add(
             "Now the whole suite.",
             "terminal",
-            {
-                "command": 'pytest -q && git -C /work diff --stat && for file in $(ls /work/*.py); do wc -l "$file"; done'
-            },
+            {"command": COUNTED},
             0,
             output="2 passed in 0.03s\n" + "x" * 300,
         )
@@ -290,5 +291,10 @@ async def _scored(journal: Journal, number: int) -> None:
         toolsets=("file", "terminal"),
         siblings=tuple(siblings),
         repairs=repairs if not number % 5 else (),
+        spent=Spending(
+            prompt_tokens=sum(each.prompt_tokens for each in siblings),
+            cached_prompt_tokens=900,
+            sampled_tokens=sum(each.sampled_tokens for each in siblings),
+        ),
     )
     await journal.write(scored_key(group), entry)
