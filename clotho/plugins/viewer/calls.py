@@ -62,6 +62,8 @@ class Calls:
         change = self._change(view.call.function.name, arguments or {}, result)
         if result is not None:
             result = {name: value for name, value in result.items() if value not in (None, "", {}, [])}
+            if view.entry is not None and view.entry.exit_code == result.get("exit_code"):
+                result.pop("exit_code", None)  # it is in the call's heading
         if change is not None:
             result = {name: value for name, value in (result or {}).items() if name != "diff"}
             left = {name: value for name, value in (arguments or {}).items() if name == "path"}

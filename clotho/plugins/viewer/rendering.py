@@ -40,6 +40,7 @@ class Pages:
             "clipped": clipped,
             "reward_word": reward_word,
             "exit_word": exit_word,
+            "counted": counted,
             "date": date,
             "dollars": dollars,
             "json": as_json,
@@ -86,6 +87,11 @@ def address(path: str, values: Mapping[str, object] | None = None, **more: objec
 
 def number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def counted(value: int, noun: str) -> str:
+    """A number of things: 1 turn, 2 turns."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
 def score(value: float) -> str:
