@@ -168,7 +168,12 @@ def transcript(rounds: int) -> list[tuple[TurnEntry, Sequence[CallEntry]]]:
             bytes_written=len(BEFORE),
             lint={"status": "ok"},
         )
-        replaced = {"mode": "replace", "path": "/work/duration.py", "old_string": BEFORE, "new_string": AFTER}
+        replaced: dict[str, object] = {
+            "mode": "replace",
+            "path": "/work/duration.py",
+            "old_string": BEFORE,
+            "new_string": AFTER,
+        }
         add(
             None,
             "patch",

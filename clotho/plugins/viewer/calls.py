@@ -90,7 +90,8 @@ class Calls:
                     self._written.pop(path, None)
                 else:
                     self._written.clear()
-                if result is not None and isinstance(made := result.get("diff"), str) and made:
+                made = result.get("diff") if result is not None else None
+                if made and isinstance(made, str):
                     return made
         match tool, arguments:
             case "patch", {"path": str() as path, "old_string": str() as old, "new_string": str() as new}:

@@ -21,7 +21,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
-from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
+from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
 from clotho.escaping import for_terminal
 
@@ -274,7 +274,7 @@ def _lexer(language: str) -> Lexer | None:
     return get_lexer_by_name(known, stripnl=False, ensurenl=False) if known is not None else None
 
 
-def _class_of(kind: _TokenType) -> str:
+def _class_of(kind: Any) -> str:
     return next((CLASSES[each] for each in reversed(kind.split()) if each in CLASSES), "")
 
 
