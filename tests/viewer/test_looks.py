@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ from tests.viewer.stored import write_group, write_run
 from tests.viewer.test_pages import opened
 
 NOWHERE = {"CLOTHO_TEMPORAL__ADDRESS": "127.0.0.1:1"}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PAGES = (
     "/",
     f"/r/{SCORED}",
@@ -108,8 +110,8 @@ async def look(page: Page, address: str) -> list[str]:
     await page.goto(address)
     for width in (1400, 400):
         await page.set_viewport_size({"width": width, "height": 900})
-        for scheme in ("light", "dark"):
-            await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme)
             found += [f"{address} {width} {scheme}: {fault}" for fault in await page.evaluate(FAULTS)]
     return found
 
@@ -120,17 +122,18 @@ async def test_no_page_cuts_off_or_hides_what_it_shows(page: Page, shown: str) -
 
 
 @pytest.mark.slow
-async def test_the_report_is_read_on_any_screen(tmp_path: Path, page: Page) -> None:
+async def test_the_report_is_read_on_any_screen(tmp_path: Path, browser: Browser) -> None:
+    journal = Journal(FilesystemStore(tmp_path / "store"))
+    await write_gallery(journal)
+    await write_run(journal, "one", 1)
+    await write_group(journal, "one", 0, -1.0)
     for run in (SCORED, "one"):
-        if run == "one":
-            journal = Journal(FilesystemStore(tmp_path / "store"))
-            await write_run(journal, run, 1)
-            await write_group(journal, run, 0, -1.0)
         report = tmp_path / f"{run}.html"
         order = ("report", run, "-o", report, "--store", tmp_path / "store")
         done = await clotho(*order, environment={**NOWHERE, "XDG_CACHE_HOME": str(tmp_path / "cache")})
         assert done.status == 0, done.error
-        assert await look(page, report.as_uri()) == []
+        page, wrong = await opened(browser, report.as_uri())
+        assert (await look(page, report.as_uri()), wrong) == ([], [])
 
 
 async def test_a_transcript_is_read_by_keys(page: Page, shown: str) -> None:
@@ -138,6 +141,7 @@ async def test_a_transcript_is_read_by_keys(page: Page, shown: str) -> None:
     await page.keyboard.press("?")
     await page.locator("dialog[open]").get_by_text("next turn").wait_for()
     await page.keyboard.press("Escape")
+    await page.locator("dialog").wait_for(state="hidden")
     for key, turn in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
         await page.keyboard.press(key)
         await page.wait_for_url(f"**#turn-{turn}")
@@ -157,7 +161,7 @@ async def test_a_transcript_is_read_by_keys(page: Page, shown: str) -> None:
     for key, address in (("n", "g000000/r1"), ("n", "g000000/r2"), ("p", "g000000/r1"), ("u", "g000000")):
         await page.keyboard.press(key)
         await page.wait_for_url(f"{shown}/r/{SCORED}/{address}")
-    await page.get_by_text("Fix the parser").wait_for()
+    await page.get_by_role("heading", name="Fix the parser").wait_for()
     await page.keyboard.press("n")
     await page.wait_for_url(f"{shown}/r/{SCORED}/g000001")
     await page.keyboard.press("p")
@@ -180,7 +184,7 @@ async def test_lists_tell_the_states_of_runs(page: Page, shown: str) -> None:
     await page.goto(shown)
     rows = [" ".join(text.split()) for text in await page.locator("#runs tbody tr").all_inner_texts()]
     assert [row.split(" ")[0] for row in rows] == [BROKEN, BEGUN, SCORED]
-    assert "12/12 48 0.4917 $0.50 3 HostUnavailable" in rows[-1]
+    assert "12/12 48 0.4917 $0.51 3 HostUnavailable" in rows[-1]
     await page.goto(f"{shown}/r/{BEGUN}")
     head = " ".join((await page.locator("#head").inner_text()).split())
     assert "groups begun 1 not scored yet rollouts begun 3 0 ended turns so far 9 tool calls so far 9" in head

@@ -5,6 +5,7 @@ import time
 from html.parser import HTMLParser
 
 import pytest
+from markupsafe import Markup
 
 from clotho.models.messages import FunctionCall, ToolCall
 from clotho.plugins.viewer import markup
@@ -123,9 +124,9 @@ def test_what_is_beyond_the_bounds_of_a_page_is_not_rendered(monkeypatch: pytest
     assert Texts().markdown("*a*") is None
 
 
-def call(tool: str, arguments: dict[str, object], **result: object) -> CallView:
+def call(tool: str, arguments: dict[str, object], exit_code: int | None = None, **result: object) -> CallView:
     function = FunctionCall(name=tool, arguments=json.dumps(arguments))
-    return CallView("key", ToolCall(id="c", function=function), answer(tool, 0, **result) if result else None)
+    return CallView("key", ToolCall(id="c", function=function), answer(tool, 0, exit_code, **result))
 
 
 def changed(part: Part) -> list[str]:
@@ -133,7 +134,7 @@ def changed(part: Part) -> list[str]:
     assert part.shown is not None
     lines = part.shown.split('<span class="line ')[1:]
     return [
-        f"{line[:3]} {markup.Markup(line.partition('>')[2]).striptags()}"
+        f"{line[:3]} {Markup(line.partition('>')[2]).striptags()}"
         for line in lines
         if line[:3] in ("add", "del")
     ]

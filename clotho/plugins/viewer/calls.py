@@ -86,18 +86,10 @@ class Calls:
                     self._written[path] = content
                 return unified(path, before, content) if before != content else None
             case "patch", _:
-                if isinstance(path := arguments.get("path"), str):
-                    self._written.pop(path, None)
-                else:
-                    self._written.clear()
+                # The texts of the files that it has changed are known no longer.
+                self._written.clear()
                 made = result.get("diff") if result is not None else None
-                if made and isinstance(made, str):
-                    return made
-        match tool, arguments:
-            case "patch", {"path": str() as path, "old_string": str() as old, "new_string": str() as new}:
-                return unified(path, old, new)
-            case "patch", {"patch": str() as patch}:
-                return patch
+                return made if made and isinstance(made, str) else _asked_change(arguments)
         return None
 
     def fields(self, fields: Mapping[str, JsonValue]) -> list[Part]:
@@ -123,6 +115,16 @@ class Calls:
     def _part(self, name: str, text: str, render: Callable[[str], Markup | None]) -> Part:
         beginning = clipped(text)
         return Part(name, shown=render(beginning), text=beginning, characters=len(text))
+
+
+def _asked_change(arguments: dict[str, JsonValue]) -> str | None:
+    """The change that a call of `patch` asked for, which wasn't made, or not yet."""
+    match arguments:
+        case {"path": str() as path, "old_string": str() as old, "new_string": str() as new}:
+            return unified(path, old, new)
+        case {"patch": str() as patch}:
+            return patch
+    return None
 
 
 def exit_word(code: int) -> str:

@@ -57,13 +57,11 @@ for (const button of document.querySelectorAll("[data-expand]")) {
   });
 }
 
-/** Where the top of what is read is, below the bar that stays. */
-const READ_FROM = 80;
-
 /** Scroll to the next turn, or the one before; beyond the last one of this page, to those of the next. */
 function go(forward) {
   const turns = [...document.querySelectorAll("article.turn")];
-  const tops = turns.map((each) => each.getBoundingClientRect().top - READ_FROM);
+  const bar = parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop);
+  const tops = turns.map((each) => each.getBoundingClientRect().top - bar);
   const at = forward ? tops.findIndex((top) => top > 4) : tops.findLastIndex((top) => top < -4);
   const end = document.querySelector(`.pages a[rel=${forward ? "next" : "prev"}]`);
   const below = window.scrollY + window.innerHeight >= document.documentElement.scrollHeight - 2;
