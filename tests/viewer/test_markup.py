@@ -46,7 +46,7 @@ def test_markdown_is_rendered_as_people_read_it() -> None:
 
 
 @pytest.mark.attack(
-    "viewer", "Markdown with HTML, scripts, images and links that would act or load something"
+    "records", "Markdown with HTML, scripts, images and links that would act or load something"
 )
 @pytest.mark.parametrize(
     "text",
