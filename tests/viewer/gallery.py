@@ -272,9 +272,10 @@ async def _scored(journal: Journal, number: int) -> None:
         "issue": "`1h30m` is 90 seconds\nand should be 5400",
     }
     scores = [(number * 3 + at * 5) % 11 / 10 if number % 3 else float(at % 2) for at in range(4)]
-    if group == LONG:
+    if number < 2:
+        rounds = [14 if group == LONG and not at else 3 - 2 * number for at in range(4)]
         siblings = [
-            await write_transcript(journal, rollout_id(group, at), item, 3 if at else 14, scores[at])
+            await write_transcript(journal, rollout_id(group, at), item, rounds[at], scores[at])
             for at in range(4)
         ]
     else:

@@ -184,7 +184,7 @@ async def test_lists_tell_the_states_of_runs(page: Page, shown: str) -> None:
     await page.goto(shown)
     rows = [" ".join(text.split()) for text in await page.locator("#runs tbody tr").all_inner_texts()]
     assert [row.split(" ")[0] for row in rows] == [BROKEN, BEGUN, SCORED]
-    assert "12/12 48 0.4917 $0.51 3 HostUnavailable" in rows[-1]
+    assert "12/12 48 0.4917 $0.49 3 HostUnavailable" in rows[-1]
     await page.goto(f"{shown}/r/{BEGUN}")
     head = " ".join((await page.locator("#head").inner_text()).split())
     assert "groups begun 1 not scored yet rollouts begun 3 0 ended turns so far 9 tool calls so far 9" in head

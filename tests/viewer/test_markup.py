@@ -173,6 +173,8 @@ def test_other_calls_are_shown_field_by_field() -> None:
     command, timeout = shown.arguments
     assert command.shown is not None and timeout.short == "5"
     assert [(part.name, part.text) for part in shown.result] == [("output", FAILED)]
+    silent = Calls(Texts()).show(call("terminal", {"command": "true"}, exit_code=0, output="", error=None))
+    assert silent.result == []
     broken = CallView("key", ToolCall(id="c", function=FunctionCall(name="x", arguments='{"a"')), None)
     assert Calls(Texts()).show(broken).arguments is None
     deep = FunctionCall(name="x", arguments="[" * 100_000)

@@ -72,7 +72,7 @@ class Calls:
             )
         return ShownCall(
             self.fields(arguments) if arguments is not None else None,
-            self.fields(result) if result else None,
+            self.fields(result) if result is not None else None,
         )
 
     def _change(

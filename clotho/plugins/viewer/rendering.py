@@ -125,7 +125,7 @@ def as_json(value: Any) -> str:
 
 
 def words(name: str) -> str:
-    return name.replace("_", " ")
+    return name.replace("_", " ").replace("(", " (")
 
 
 def reward_word(value: float) -> str:
