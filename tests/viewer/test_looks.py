@@ -158,13 +158,13 @@ async def test_a_transcript_is_read_by_keys(page: Page, shown: str) -> None:
     assert await outline.locator("li").count() == 50
     await outline.get_by_role("link", name="50–56").click()
     await page.locator("#turn-56").wait_for()
+    await page.wait_for_load_state()  # keys work once the page's script has run
     for key, address in (("n", "g000000/r1"), ("n", "g000000/r2"), ("p", "g000000/r1"), ("u", "g000000")):
         await page.keyboard.press(key)
         await page.wait_for_url(f"{shown}/r/{SCORED}/{address}")
     await page.get_by_role("heading", name="Fix the parser").wait_for()
     await page.keyboard.press("n")
     await page.wait_for_url(f"{shown}/r/{SCORED}/g000001")
-    await page.keyboard.press("p")
     await page.goto(f"{shown}/r/{LONG}/r3")
     await page.keyboard.press("n")
     await page.wait_for_url(f"{shown}/r/{SCORED}/g000001/r0")
