@@ -7,10 +7,10 @@ from playwright.async_api import Browser
 
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.plugins.viewer.report import curve_of, effects, phases_of
-from clotho.plugins.viewer.rows import RolloutRow
+from clotho.plugins.viewer.report import effects, items_of, phases_of
+from clotho.plugins.viewer.rows import RolloutRow, group_row
 from tests.cli.command import clotho
-from tests.viewer.stored import write_group, write_run
+from tests.viewer.stored import group_entry, write_group, write_run
 from tests.viewer.test_pages import opened
 
 
@@ -29,11 +29,20 @@ def test_disturbed_rollouts_are_set_beside_the_others() -> None:
     ]
 
 
-def test_a_curve_of_many_groups_has_few_points() -> None:
-    curve = curve_of([number / 1_000 for number in range(1_000)])
-    assert len(curve.points) <= 60
-    assert curve.points[0] == (0.0, 0.0) and curve.points[-1] == (1.0, 1.0)
-    assert curve_of([0.5]).points == [(0.0, 0.0)]
+def test_groups_of_an_item_are_one_row() -> None:
+    groups = {"a": (0.0, 1.0), "b": (0.5, 0.5)}
+    rows = [
+        group_row(
+            f"told/g00000{at}",
+            group_entry(f"told/g00000{at}", scores).model_copy(update={"item": {"id": item}}),
+        )
+        for at, (item, scores) in enumerate([*groups.items(), *groups.items()])
+    ]
+    told = items_of(rows, success=0.5)
+    assert [(each.label, each.groups, each.mean, each.passed) for each in told] == [
+        ("a", ["g000000", "g000002"], 0.5, 0.5),
+        ("b", ["g000001", "g000003"], 0.5, 1.0),
+    ]
 
 
 def test_no_step_is_told_to_take_longer_than_the_longest() -> None:
@@ -59,5 +68,10 @@ async def test_a_report_is_one_file_that_loads_nothing(tmp_path: Path, browser: 
     assert "pass@1 50.0 % pass@2 66.7 %" in shown
     assert "not disturbed 6 0.5" in shown
     assert "The run was given no prices" in shown
+    assert "item-0 g000000 2 0.5 partial 50 %" in shown
+    assert (
+        "No rollout failed." in shown and "Clotho that wrote this report" in shown and "group size 2" in shown
+    )
+    assert await page.locator("polyline").count() == 0
     assert await page.locator("script, link, img").count() == 0
     assert wrong == []

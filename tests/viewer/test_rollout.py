@@ -11,8 +11,8 @@ from clotho.identifiers.rollout_keys import call_key, end_key, lease_key, prompt
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage
+from clotho.plugins.viewer.markup import CLIPPED_CHARACTERS
 from clotho.plugins.viewer.meanings import MEANINGS
-from clotho.plugins.viewer.rendering import CLIPPED_CHARACTERS
 from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.lease import Fidelity, Lease, LeaseEntry
 from clotho.rollouts.outcome import Ending, Outcome
@@ -70,7 +70,7 @@ async def test_marks_tell_why_a_rollout_got_its_reward(
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         shown = text_of((await client.get(PAGE)).text)
         marks = [
-            *("0.25 verified in 500 ms, at attempt 2", "format 1", "the answer is wrong"),
+            *("0.25 partial · verified in 500 ms, at attempt 2", "format 1", "the answer is wrong"),
             *("turn 0", "output: one two", "It had failed with HostUnavailable : its host burnt down."),
             *("It was interrupted, and resumed after token 1.", "The sandbox was lost."),
             *("another one: diverged", "bytes_written: 14"),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -37,7 +38,7 @@ from clotho.plugins.viewer.listing import Wanted, page_of
 from clotho.plugins.viewer.operating import Operating
 from clotho.plugins.viewer.overview import OPEN_SHOWN, Overview
 from clotho.plugins.viewer.rendering import FOLDER, Pages
-from clotho.plugins.viewer.rollout import attempt_failures, open_rollouts, read_rollout
+from clotho.plugins.viewer.rollout import TURNS, attempt_failures, open_rollouts, read_rollout
 from clotho.plugins.viewer.rows import group_row
 from clotho.plugins.viewer.run_index import RunIndexes
 from clotho.plugins.viewer.search import raw_entry, search
@@ -143,8 +144,13 @@ class Viewer:
             raise InvalidInput(f"there is no group {group!r} in {self._store.identity}")
         begun = await self._journal.read(prompt_key(rollouts[0].rollout), Prompt) if rollouts else None
         source = scored or begun
-        return self._pages.answer(
+        before, after = await self._overview.groups_beside(group)
+        return await self._answer(
             "group.html",
+            before=before,
+            after=after,
+            prompt=begun,
+            prompt_of=rollouts[0].rollout if rollouts else group,
             target=target,
             group=group,
             item=source.item if source is not None else {},
@@ -160,9 +166,13 @@ class Viewer:
         target = _target(request)
         view = await read_rollout(self._journal, str(target), _whole(request, "from"))
         pauses = await pauses_of_rollout(self._journal, view.rollout)
-        return self._pages.answer(
+        before, after = await self._overview.neighbours(view.rollout)
+        return await self._answer(
             "rollout.html",
             target=target,
+            before=before,
+            after=after,
+            page_turns=TURNS,
             view=view,
             state=await self._workflows.state(view.rollout) if view.end is None else None,
             timeline=timeline(view.turns, view.reward, pauses),
@@ -201,7 +211,7 @@ class Viewer:
             raise InvalidInput("give two rollouts to compare: /compare?a=RUN/GROUP/r0&b=RUN/GROUP/r1")
         first = _whole(request, "from")
         left, right = [await read_rollout(self._journal, str(each), first) for each in (a, b)]
-        return self._pages.answer(
+        return await self._answer(
             "compare.html",
             target=a,
             a=left,
@@ -245,6 +255,10 @@ class Viewer:
         if (text := await raw_entry(self._store, key)) is None:
             raise InvalidInput(f"there is no entry {key} in {self._store.identity}")
         return PlainTextResponse(for_terminal(text))
+
+    async def _answer(self, template: str, **values: Any) -> Response:
+        """A page with texts of models, which take time: the viewer answers others meanwhile."""
+        return await asyncio.to_thread(self._pages.answer, template, **values)
 
     async def refuse(self, request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):

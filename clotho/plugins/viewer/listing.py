@@ -10,6 +10,8 @@ from clotho.plugins.viewer.rows import GroupRow, deviation
 
 PAGE = 100
 MOST_BARS = 20
+GRID = 39, 29
+"""Cells of a scatter plot in each direction, without those of the greatest values."""
 SORTS: Mapping[str, Callable[[GroupRow], object]] = {
     "group": lambda row: row.group,
     "mean": lambda row: row.mean,
@@ -96,6 +98,26 @@ class Bar(NamedTuple):
     """Rollouts."""
 
 
+class Dot(NamedTuple):
+    """Rollouts of about the same reward and length: their means, and each from 0 to 1 within the plot."""
+
+    x: float
+    y: float
+    length: float
+    reward: float
+    rollouts: int
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Rewards against a length of rollouts, in at most 1,200 dots."""
+
+    dots: Sequence[Dot]
+    lengths: tuple[float, float]
+    """The least and the greatest."""
+    rewards: tuple[float, float]
+
+
 @dataclass(frozen=True)
 class RunSums:
     """Sums over the scored groups of a run."""
@@ -111,7 +133,12 @@ class RunSums:
     seconds: float
     tool_calls: int
     tool_errors: int
+    spent: tuple[int, int, int]
+    """Tokens of prompts, cached ones among them, and sampled tokens, of all groups."""
     histogram: Sequence[Bar]
+    by_tokens: Scatter | None
+    """None without a rollout."""
+    by_turns: Scatter | None
     outcomes: Mapping[str, int]
     disturbances: Mapping[str, int]
     """Rollouts with each disturbance."""
@@ -133,7 +160,14 @@ def sums_of(rows: Sequence[GroupRow]) -> RunSums:
         seconds=sum(each.seconds for each in rollouts),
         tool_calls=sum(each.tool_calls for each in rollouts),
         tool_errors=sum(each.tool_errors for each in rollouts),
+        spent=(
+            sum(row.spent[0] for row in rows),
+            sum(row.spent[1] for row in rows),
+            sum(row.spent[2] for row in rows),
+        ),
         histogram=histogram(scores),
+        by_tokens=scatter([(each.tokens, each.score) for each in rollouts]),
+        by_turns=scatter([(each.turns, each.score) for each in rollouts]),
         outcomes=dict(Counter(each.outcome for each in rollouts).most_common()),
         disturbances=dict(Counter(kind for each in rollouts for kind in each.disturbances).most_common()),
         disturbed=sum(bool(each.disturbances) for each in rollouts),
@@ -154,6 +188,25 @@ def histogram(values: Sequence[float]) -> list[Bar]:
     bins = Counter(min(bars - 1, int((value - low) / width)) for value in values)
     edges = [low + at * width for at in range(bars + 1)]
     return [Bar(f"{_short(edges[at])} to {_short(edges[at + 1])}", bins[at]) for at in range(bars)]
+
+
+def scatter(points: Sequence[tuple[float, float]]) -> Scatter | None:
+    """A plot of (length, reward): points that lie in the same cell of a grid become one dot, at their mean."""
+    if not points:
+        return None
+    lengths, rewards = zip(*points, strict=True)
+    ranges = (min(lengths), max(lengths)), (min(rewards), max(rewards))
+    (left, right), (low, high) = ranges
+    width, height = right - left or 1, high - low or 1
+    cells: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for length, reward in points:
+        cell = int(GRID[0] * (length - left) / width), int(GRID[1] * (reward - low) / height)
+        cells.setdefault(cell, []).append((length, reward))
+    dots = []
+    for inside in cells.values():
+        length, reward = fmean(each for each, _ in inside), fmean(each for _, each in inside)
+        dots.append(Dot((length - left) / width, (reward - low) / height, length, reward, len(inside)))
+    return Scatter(dots, *ranges)
 
 
 def _short(value: float) -> str:

@@ -1,24 +1,23 @@
 """Templates, and how values are written in them. Everything is escaped; control characters are made visible."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from pydantic import JsonValue
 from starlette.responses import HTMLResponse
 
 from clotho.escaping import for_terminal
+from clotho.plugins.viewer.calls import Calls, exit_word
+from clotho.plugins.viewer.markup import Texts, clipped
 from clotho.plugins.viewer.meanings import MEANINGS
 from clotho.plugins.viewer.timeline import KINDS
 
 FOLDER = Path(__file__).parent
-CLIPPED_CHARACTERS = 12_000
-"""Longer texts are shown up to here; their entries have all."""
-CLIPPED_LINES = 400
 
 
 class Pages:
@@ -39,8 +38,11 @@ class Pages:
             "score": score,
             "clock": clock,
             "clipped": clipped,
-            "pretty": pretty,
-            "result": result,
+            "reward_word": reward_word,
+            "exit_word": exit_word,
+            "counted": counted,
+            "date": date,
+            "dollars": dollars,
             "json": as_json,
             "words": words,
             "entry": entry_path,
@@ -58,7 +60,10 @@ class Pages:
         return HTMLResponse(self.text(template, **values), status)
 
     def text(self, template: str, **values: Any) -> str:
-        return self._environment.get_template(template).render(**values)
+        """The page; its texts take up to some seconds of a thread."""
+        texts = Texts()
+        calls = defaultdict[str, Calls](lambda: Calls(texts))
+        return self._environment.get_template(template).render(texts=texts, calls=calls, **values)
 
 
 def page_path(name: str) -> str:
@@ -84,6 +89,11 @@ def number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
+def counted(value: int, noun: str) -> str:
+    """A number of things: 1 turn, 2 turns."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
 def score(value: float) -> str:
     return f"{value:.4g}"
 
@@ -98,48 +108,29 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def dollars(value: float) -> str:
+    return f"${value:,.2f}" if value >= 1 or not value else f"${value:.2g}"
+
+
+def date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
 def clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S") if seconds else ""
-
-
-def clipped(text: str) -> str:
-    """The beginning of a long text."""
-    cut = text[:CLIPPED_CHARACTERS]
-    lines = cut.split("\n", CLIPPED_LINES)
-    return "\n".join(lines[:CLIPPED_LINES])
 
 
 def as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def pretty(text: str) -> str:
-    """JSON on several lines, whose texts have their line breaks; what is no JSON object, unchanged."""
-    return _lines(text, lambda _: True)
-
-
-def result(text: str) -> str:
-    """A tool's result like `pretty`, without its empty fields."""
-    return _lines(text, lambda value: value not in (None, ""))
-
-
 def words(name: str) -> str:
-    return name.replace("_", " ")
+    return name.replace("_", " ").replace("(", " (")
 
 
-def _lines(text: str, kept: Callable[[JsonValue], bool]) -> str:
-    try:
-        value: JsonValue = json.loads(text)
-        if not isinstance(value, dict) or not any(map(kept, value.values())):
-            return text
-        return "\n".join(_field(name, inner) for name, inner in value.items() if kept(inner))
-    except (ValueError, RecursionError):
-        return text
-
-
-def _field(name: str, value: JsonValue) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"{name}:\n{text}" if "\n" in text else f"{name}: {text}"
+def reward_word(value: float) -> str:
+    """What a reward says, beside its colour."""
+    return "negative" if value < 0 else "zero" if not value else "partial" if value < 1 else "full"
 
 
 def _visible(value: object) -> object:

@@ -27,8 +27,8 @@ def command(
 ) -> None:
     """Write a report on a run as one HTML file, which needs nothing else to be read.
 
-    Rewards over the run, pass@k, turns, tokens, times by phase and tool, failures and repairs, and how the rewards
-    and lengths of disturbed rollouts differ from those of others. The run may still be running.
+    Rewards, pass@k, turns, tokens, each item, failures, times by phase and tool, how the rewards and lengths of
+    disturbed rollouts differ from those of others, settings and versions. The run may still be running.
     """
     settings = load_settings(store, temporal)
     from clotho.plugins.viewer.report import write_report

@@ -1,5 +1,6 @@
 """A rollout as its page shows it: some turns at a time, and what of it can be read where an entry is damaged."""
 
+import re
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -215,7 +216,7 @@ class OpenRollout:
 async def open_rollouts(journal: Journal, group: str) -> list[OpenRollout]:
     """The rollouts of a group that have begun, from a listing alone: without their results."""
     keys = await journal.keys(f"{group}/")
-    found = sorted({"/".join(key.split("/")[:3]) for key in keys if _is_of_rollout(key)})
+    found = sorted({"/".join(key.split("/")[:3]) for key in keys if _is_of_rollout(key)}, key=_in_order)
     return [
         OpenRollout(
             rollout,
@@ -225,6 +226,12 @@ async def open_rollouts(journal: Journal, group: str) -> list[OpenRollout]:
         )
         for rollout in found
     ]
+
+
+def _in_order(rollout: str) -> tuple[int, str]:
+    """r10 comes after r9 and its replacements."""
+    number = re.match(r"\d+", rollout.rpartition("/r")[2])
+    return int(number[0]) if number is not None else 0, rollout
 
 
 def _is_of_rollout(key: str) -> bool:

@@ -46,6 +46,10 @@ class GroupRow(NamedTuple):
     rollouts: tuple[RolloutRow, ...]
     failures: tuple[str, ...]
     """The kind of each failure that was repaired."""
+    spent: tuple[int, int, int]
+    """Tokens of prompts, cached ones among them, and sampled tokens, of all that the group took."""
+    ended: float | None
+    """Unix time at which it was scored."""
 
     @property
     def name(self) -> str:
@@ -92,14 +96,16 @@ def deviation(values: Sequence[float]) -> float:
 def group_row(group: str, entry: GroupEntry) -> GroupRow:
     rollouts = tuple(_rollout_row(each, entry) for each in entry.siblings)
     failures = tuple(repair.failure.kind for repair in entry.repairs)
-    return GroupRow(group, item_name(entry.item), label_of(entry.item), rollouts, failures)
+    item, spent = entry.item, _spent(entry)
+    return GroupRow(group, item_name(item), label_of(item), rollouts, failures, spent, entry.ended)
 
 
 def row_from(stored: Sequence[Any]) -> GroupRow:
     """The row that was written as JSON lists."""
-    group, item, label, rollouts, failures = stored
+    group, item, label, rollouts, failures, spent, ended = stored
     rows = tuple(RolloutRow._make([*values, tuple(disturbed)]) for *values, disturbed in rollouts)
-    return GroupRow(group, item, label, rows, tuple(failures))
+    prompt, cached, sampled = spent
+    return GroupRow(group, item, label, rows, tuple(failures), (prompt, cached, sampled), ended)
 
 
 def label_of(item: Item) -> str:
@@ -107,6 +113,14 @@ def label_of(item: Item) -> str:
     named = next((item[name] for name in NAMES if isinstance(item.get(name), str)), None)
     text = str(named) if named else json.dumps(item, ensure_ascii=False)
     return text if len(text) <= LABEL_CHARACTERS else f"{text[: LABEL_CHARACTERS - 1]}…"
+
+
+def _spent(entry: GroupEntry) -> tuple[int, int, int]:
+    if (spent := entry.spent) is not None:
+        return spent.prompt_tokens, spent.cached_prompt_tokens, spent.sampled_tokens
+    # A run that had no budget or prices when this group was scored: of its siblings alone, nothing taken as cached.
+    prompt = sum(each.prompt_tokens + each.delegated_prompt_tokens for each in entry.siblings)
+    return prompt, 0, sum(each.sampled_tokens + each.delegated_tokens for each in entry.siblings)
 
 
 def _rollout_row(summary: RolloutSummary, entry: GroupEntry) -> RolloutRow:

@@ -36,7 +36,7 @@ KEPT_AFTER = 500
 """New groups after which the file is written again."""
 AHEAD = 32
 """Groups after the last scored one that may have begun."""
-SCHEMA = 2
+SCHEMA = 3
 
 
 class RunIndex:
@@ -85,6 +85,14 @@ class RunIndex:
     @property
     def in_order(self) -> list[GroupRow]:
         return [self.rows[position] for position in sorted(self.rows)]
+
+    def beside(self, group: str) -> tuple[GroupRow | None, GroupRow | None]:
+        """The scored groups before and after one."""
+        rows = self.in_order
+        at = next((at for at, row in enumerate(rows) if row.group == group), None)
+        if at is None:
+            return None, None
+        return rows[at - 1] if at else None, rows[at + 1] if at + 1 < len(rows) else None
 
     async def sums(self) -> RunSums:
         """Sums over the rows, made once for each version of them."""

@@ -1,4 +1,4 @@
-// Brings the parts of a page that change up to date, and unfolds. Without it, pages are whole; reload them.
+// Brings the parts of a page that change up to date, unfolds, and knows keys. Without it, pages are whole; reload them.
 "use strict";
 
 const PERIOD = 2000;
@@ -13,11 +13,11 @@ function inUse(region) {
 function renew(region, fresh) {
   if (region.innerHTML === fresh.innerHTML) return;
   if (inUse(region)) return;
-  const open = [...region.querySelectorAll("details[open][id]")].map((each) => each.id);
+  const states = [...region.querySelectorAll("details[id], input[type=checkbox][id]")];
   region.replaceChildren(...document.importNode(fresh, true).childNodes);
-  for (const id of open) {
-    const details = document.getElementById(id);
-    if (details) details.open = true;
+  for (const before of states) {
+    const now = document.getElementById(before.id);
+    if (now) Object.assign(now, before.localName === "details" ? { open: before.open } : { checked: before.checked });
   }
 }
 
@@ -50,11 +50,52 @@ async function follow() {
 for (const button of document.querySelectorAll("[data-expand]")) {
   button.hidden = false;
   button.addEventListener("click", () => {
-    const all = [...document.querySelectorAll("details")];
+    const all = [...document.querySelectorAll("details:not(.outline)")];
     const open = all.some((each) => !each.open);
     for (const each of all) each.open = open;
     button.textContent = open ? "Fold all" : "Unfold all";
   });
 }
+
+/** Scroll to the next turn, or the one before; beyond the last one of this page, to those of the next. */
+function go(forward) {
+  const turns = [...document.querySelectorAll("article.turn")];
+  const bar = parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop);
+  const tops = turns.map((each) => each.getBoundingClientRect().top - bar);
+  const at = forward ? tops.findIndex((top) => top > 4) : tops.findLastIndex((top) => top < -4);
+  const end = document.querySelector(`.pages a[rel=${forward ? "next" : "prev"}]`);
+  const below = window.scrollY + window.innerHeight >= document.documentElement.scrollHeight - 2;
+  if (at < 0 || (forward && below)) {
+    if (end && turns.length) end.click();
+    return;
+  }
+  turns[at].scrollIntoView();
+  history.replaceState(null, "", `#${turns[at].id}`);
+}
+
+function press(key) {
+  const target = document.querySelector(`[data-key="${key}"]`);
+  if (key === "j" || key === "k") go(key === "j");
+  else if (key === "?") document.getElementById("keys").showModal();
+  else if (target && target.type === "search") target.focus();
+  else if (target) target.click();
+  else if (key === "u") location.href = "/";
+  else return false;
+  return true;
+}
+
+document.addEventListener("keydown", (event) => {
+  const writes = event.target.closest("input:not([type=checkbox], [type=radio]), select, textarea, dialog");
+  if (writes || event.ctrlKey || event.metaKey || event.altKey || !"jknpure/?".includes(event.key)) return;
+  if (press(event.key)) event.preventDefault();
+});
+
+for (const button of document.querySelectorAll("button.help")) {
+  button.hidden = false;
+  button.addEventListener("click", () => press("?"));
+}
+
+const outline = document.getElementById("outline");
+if (outline && window.innerWidth < 1100) outline.open = false;
 
 if (regions.length) follow();
