@@ -49,7 +49,7 @@ async def test_a_run_is_paused_and_resumed_by_hand(
             await handle.result()
             await page.goto(f"{url}/confirm/retry/{RUN}/g000000")
             await page.get_by_role("button", name="Retry", exact=True).click()
-            await page.get_by_text(f"{RUN}/g000000 is scored: there is nothing left to do").wait_for()
+            await page.get_by_text(f"{RUN}/g000000 is scored: there is nothing to retry").wait_for()
     finally:
         released.set()
     # The browser tells of the last answer's status.
