@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from clotho.cli.assignments import checked_settings
+from clotho.cli.follow import paused_text
 from clotho.cli.interruption import Interruption
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, one_line, rerun_command
@@ -130,7 +131,9 @@ async def retry_now(operations: Operations, target: Target, settings: Settings, 
     changed = await operations.changed_sources(target)
     started = await operations.retry(target)
     if started:
-        one_line(console, f"{target} was started again")
+        reason = await operations.pause_reason(target)
+        still = f", and is {paused_text(reason)}" if reason is not None else ""
+        one_line(console, f"{target} was started again{still}")
     else:
         one_line(console, f"nothing was started: what is left of {target} is running")
     say_changed(console, changed)

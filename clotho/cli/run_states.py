@@ -19,7 +19,7 @@ from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
 from clotho.runs.groups import is_large, scored_keys, target_groups
 from clotho.runs.manifest import list_runs, read_manifest
-from clotho.runs.pauses import paused_because
+from clotho.runs.pauses import reason_for
 from clotho.temporal.search_attributes import work_of
 from clotho.temporal.states import describe, verifying_seconds
 
@@ -60,7 +60,7 @@ async def run_state(
     journal: Journal, client: Client | None, run: str, scored: int | None, target: int | None
 ) -> str:
     """One word."""
-    paused = await paused_because(journal, run) is not None
+    paused = await reason_for(journal, run) is not None
     if target is not None and scored is not None and scored >= target:
         return "scored"
     if client is None:

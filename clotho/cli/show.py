@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from temporalio.service import RPCError
 
-from clotho.cli.follow import ending_text
+from clotho.cli.follow import ending_text, paused_text
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.run_states import verifying_text
 from clotho.cli.show_group import repair_text, show_group
@@ -31,6 +31,7 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.rollouts.verification import ArtifactArchive, RewardEntry
 from clotho.runs.budgets import read_budget, rollout_spending
 from clotho.runs.disturbances import repairs_of
+from clotho.runs.pauses import reason_for
 from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import read_end, sandbox_losses
 from clotho.runs.targets import Target
@@ -227,6 +228,8 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
     end = await read_end(journal, rollout)
     if end is None:
         console.print("not finished", style="yellow")
+        if (reason := await reason_for(journal, rollout)) is not None:
+            console.print(sanitized_text(paused_text(reason), "yellow"))
         return
     summary = end.summary
     defective = f", {summary.defective_calls} not as written" if summary.defective_calls else ""

@@ -21,7 +21,7 @@ from clotho.plugins.viewer.rows import GroupRow, RolloutRow, deviation
 from clotho.plugins.viewer.run_index import RunIndexes
 from clotho.plugins.viewer.timeline import KINDS, timeline
 from clotho.plugins.viewer.workflows import Workflows
-from clotho.runs.pauses import pauses_of, waits_of
+from clotho.runs.pauses import pauses_of, read_pauses
 
 SAMPLED = 300
 """Rollouts whose steps are read for the times of phases, spread over the run."""
@@ -159,7 +159,7 @@ async def _times(store: Store, run: str, rows: Sequence[GroupRow]) -> tuple[list
     names = [f"{row.group}/{each.name}" for row in rows for each in row.rollouts]
     chosen = names[:: math.ceil(len(names) / SAMPLED)]
     journal = Journal(store)
-    pauses, waits = await pauses_of(journal, run), await waits_of(journal, run)
+    pauses = await read_pauses(journal, run)
     kinds: dict[str, list[float]] = defaultdict(list)
     tools: dict[str, list[float]] = defaultdict(list)
     read = 0
@@ -169,7 +169,7 @@ async def _times(store: Store, run: str, rows: Sequence[GroupRow]) -> tuple[list
         except InvalidInput:
             continue  # its entries were removed
         read += 1
-        if (line := timeline(view.turns, view.reward, [*pauses, *waits.get(name, ())])) is not None:
+        if (line := timeline(view.turns, view.reward, pauses_of(pauses, name))) is not None:
             for span in line.spans:
                 kinds[KINDS[span.kind]].append(span.seconds)
         for call in (call for turn in view.turns for call in turn.calls if call.entry is not None):
