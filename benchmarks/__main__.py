@@ -39,6 +39,7 @@ LOOP: dict[str, Measure] = {
     "history": loop.history,
     "durability": features.checkpoints,
     "pause": features.pause,
+    "rests": features.rests,
 }
 
 
