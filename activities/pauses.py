@@ -27,6 +27,8 @@ REST = "rest"
 LOOK_SECONDS = 2.0
 ORPHANS_SECONDS = 20.0
 """Between looks for rests whose process has died. One is completed when two looks have found it."""
+ORPHANS_SHARE = 0.01
+"""Most time that such looks take, of all: many groups or rollouts that are paused one by one are all listed."""
 CONCURRENT_REQUESTS = 64
 """Requests to Temporal at the same time, when a run with many rollouts is resumed."""
 
@@ -72,9 +74,9 @@ class PauseActivities:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self._complete_resumed()
-                if clock() >= next_orphans:
-                    next_orphans = clock() + ORPHANS_SECONDS
+                if (began := clock()) >= next_orphans:
                     await self._complete_orphans()
+                    next_orphans = began + max(ORPHANS_SECONDS, (clock() - began) / ORPHANS_SHARE)
             except (Unavailable, RPCError) as error:
                 log.warning("whether runs are still paused can't be seen now: %s", error)
 
