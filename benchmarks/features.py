@@ -22,7 +22,7 @@ CHANGES_THE_WORKSPACE = "head -c 1000 /dev/urandom >> log"
 SLOW_TURN = 8.0
 """Seconds: all of the thousand are in a turn, or between two, while the run is paused."""
 
-SETTLING_SECONDS, WATCHED_SECONDS = 30.0, 120.0
+SETTLING_SECONDS, WATCHED_SECONDS = 30.0, 60.0
 """Before, and while, the CPU of rests is measured: several looks for those whose process has died."""
 
 
@@ -105,7 +105,7 @@ async def rests(measured: Bench, rollouts: int = 10_000, size: int = 8) -> list[
 
 
 async def _load() -> float:
-    """The CPU that all processes take for two minutes, of a core."""
+    """The CPU that all processes take for a minute, of a core."""
     await asyncio.sleep(SETTLING_SECONDS)
     clock, began = time.monotonic(), cpu_seconds()
     await asyncio.sleep(WATCHED_SECONDS)

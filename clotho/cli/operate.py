@@ -50,7 +50,10 @@ def resume(
         str | None, typer.Option(help="Its new prices, as `clotho run` takes them.", metavar="JSON|FILE")
     ] = None,
 ) -> None:
-    """Resume a paused run, group or rollout. Unscored groups of a run that has ended are started again."""
+    """Resume a run, group or rollout, with all that is paused of it.
+
+    Unscored groups of a run that has ended are started again.
+    """
     asked = {"budget": budget, "prices": prices}
     settings = checked_settings({name: text for name, text in asked.items() if text is not None})
     operate(partial(resume_now, account=settings), name, store, temporal)
