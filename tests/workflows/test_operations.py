@@ -150,8 +150,9 @@ async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) ->
 
 
 @pytest.mark.slow
-async def test_what_begins_while_it_is_paused_begins_paused(cluster: Cluster) -> None:
+async def test_what_begins_while_it_is_paused_begins_paused(cluster: Cluster, tmp_path: Path) -> None:
     """A repaired rollout, and siblings that Temporal doesn't have yet."""
+    where = ("--store", str(cluster.store))
     model = Holding(SLOW, held=LATER_TURNS)
     rollout, later = Target.named("begun-paused/g000000/r0"), Target.named("begun-paused/g000001")
     async with serving(model) as url:
@@ -173,6 +174,18 @@ async def test_what_begins_while_it_is_paused_begins_paused(cluster: Cluster) ->
         await stopped(cluster, str(rollout), 1)
         await cluster.client.get_workflow_handle(f"{rollout.group}/r1").result()
         assert await read_end(cluster.open_journal(), str(rollout)) is None
+        orders = {
+            "run": ("status", "begun-paused", *where, "--temporal", cluster.address),
+            "group": ("show", str(rollout.group), *where),
+            "rollout": ("show", str(rollout), *where, "--temporal", cluster.address),
+        }
+        said = {
+            name: " ".join(each.output.split())
+            for name, each in (await clotho_many(orders, tmp_path)).items()
+        }
+        for name in (rollout, later):
+            assert f"{name} is paused: by hand" in said["run"]
+        assert "paused" in said["group"] and "paused: by hand" in said["rollout"], said
         await operate.resume(rollout)
         await stopped(cluster, str(later), 2)
         assert not any(str(later) in key for key in model.calls.requests), "no turn of what begins paused"
