@@ -19,7 +19,7 @@ from clotho.errors import Unavailable
 from clotho.identifiers.ids import run_of
 from clotho.journal import Journal
 from clotho.rollouts.campaign import PauseRequest
-from clotho.runs.pauses import pause, paused_in, reason_among, reason_for
+from clotho.runs.pauses import Paused, pause, paused_in, reason_among, reason_for
 from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
 
 REST = "rest"
@@ -98,17 +98,19 @@ class PauseActivities:
     async def _resumed_resting(self) -> set[str]:
         """The workflows that rest, as visibility lists them, and aren't paused."""
         query, found = f"{OUTCOME} = '{PAUSED}' AND ExecutionStatus = 'Running'", set[str]()
+        looked_up: dict[str, Paused] = {}
         held: str | None = ""
         while held is not None:
             held = None
             async for listed in self._client.list_workflows(query):
                 run = run_of(listed.id)
-                paused = await paused_in(self._journal, run)
-                if run in paused:
+                if run not in looked_up:
+                    looked_up[run] = await paused_in(self._journal, run)
+                if run in looked_up[run]:
                     held = run
                     query += f" AND {RUN} != '{run}'"  # it may have many thousands
                     break
-                if reason_among(paused, listed.id) is None:
+                if reason_among(looked_up[run], listed.id) is None:
                     found.add(listed.id)
         return found
 

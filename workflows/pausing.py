@@ -14,18 +14,20 @@ from workflows.steps import RETRIES, raise_if_cancelled, run_activity, without_d
 async def rest(activity_queue: ActivityQueue) -> None:
     """Wait until nothing that this workflow is part of is paused."""
     attributes.show_outcome(PAUSED)
-    await workflow.execute_activity_method(
-        PauseActivities.await_resume,
-        activity_id=REST,
-        task_queue=activity_queue.queue,
-        summary="wait while paused",
-        schedule_to_close_timeout=without_deadline(activity_queue).schedule_to_close_timeout,
-        retry_policy=RETRIES,
-        # It holds nothing that a cancel would have to wait for.
-        cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-    )
+    try:
+        await workflow.execute_activity_method(
+            PauseActivities.await_resume,
+            activity_id=REST,
+            task_queue=activity_queue.queue,
+            summary="wait while paused",
+            schedule_to_close_timeout=without_deadline(activity_queue).schedule_to_close_timeout,
+            retry_policy=RETRIES,
+            # It holds nothing that a cancel would have to wait for.
+            cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+        )
+    finally:
+        attributes.show_no_outcome()
     raise_if_cancelled()
-    attributes.show_no_outcome()
 
 
 class PausedWithRun:
