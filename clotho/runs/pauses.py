@@ -88,8 +88,8 @@ async def read_pauses(journal: Journal, run: str) -> list[Pause]:
     """All pauses of `run` and its parts so far, in the order in which they began."""
     found: list[Pause] = []
     lasting: dict[str, tuple[str, float]] = {}
-    for entry in await journal.read_many(await journal.keys(pause_prefix(run)), PauseEntry):
-        assert entry is not None  # no entry of this log is ever deleted alone
+    entries = await journal.read_many(await journal.keys(pause_prefix(run)), PauseEntry)
+    for entry in filter(None, entries):
         for name in lasting.keys() - entry.paused.keys():
             found.append(Pause(name, *lasting.pop(name), until=entry.at))
         for name in entry.paused.keys() - lasting.keys():
