@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import islice
 
 from temporalio import activity
 from temporalio.client import Client
@@ -25,10 +26,12 @@ from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
 REST = "rest"
 """The id, within its workflow, of the activity that lasts as long as a pause."""
 LOOK_SECONDS = 2.0
-ORPHANS_SECONDS = 20.0
+ORPHANS_SECONDS, MOST_ORPHANS_SECONDS = 20.0, 120.0
 """Between looks for rests whose process has died. One is completed when two looks have found it."""
 ORPHANS_SHARE = 0.01
-"""Most time that such looks take, of all: many groups or rollouts that are paused one by one are all listed."""
+"""Share of time that such looks may take: many groups or rollouts that are paused one by one are all listed."""
+ORPHANS_AT_ONCE = 1_000
+"""Completed after a look. Others may be completing the same, which look like orphans until their workflows go on."""
 CONCURRENT_REQUESTS = 64
 """Requests to Temporal at the same time, when a run with many rollouts is resumed."""
 
@@ -75,8 +78,11 @@ class PauseActivities:
             try:
                 await self._complete_resumed()
                 if (began := clock()) >= next_orphans:
-                    await self._complete_orphans()
-                    next_orphans = began + max(ORPHANS_SECONDS, (clock() - began) / ORPHANS_SHARE)
+                    found = await self._resumed_resting()
+                    rare = min((clock() - began) / ORPHANS_SHARE, MOST_ORPHANS_SECONDS)
+                    next_orphans = began + max(ORPHANS_SECONDS, rare)
+                    await self._complete(islice(self._orphans & found, ORPHANS_AT_ONCE))
+                    self._orphans = found
             except (Unavailable, RPCError) as error:
                 log.warning("whether runs are still paused can't be seen now: %s", error)
 
@@ -88,12 +94,6 @@ class PauseActivities:
             await self._complete(each for each in list(resting) if reason_among(paused, each) is None)
             if not resting:
                 del self._resting[run]
-
-    async def _complete_orphans(self) -> None:
-        """Complete the rests that no process did since the look before."""
-        found = await self._resumed_resting()
-        await self._complete(self._orphans & found)
-        self._orphans = found
 
     async def _resumed_resting(self) -> set[str]:
         """The workflows that rest, as visibility lists them, and aren't paused."""
