@@ -31,7 +31,7 @@ ORPHANS_SECONDS, MOST_ORPHANS_SECONDS = 20.0, 120.0
 ORPHANS_SHARE = 0.01
 """Share of time that such looks may take: many groups or rollouts that are paused one by one are all listed."""
 ORPHANS_AT_ONCE = 1_000
-"""Completed after a look. Others may be completing the same, which look like orphans until their workflows go on."""
+"""Completed after a look. What others are completing looks like orphans too, until its workflows go on."""
 CONCURRENT_REQUESTS = 64
 """Requests to Temporal at the same time, when a run with many rollouts is resumed."""
 
