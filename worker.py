@@ -169,7 +169,7 @@ class Composition:
                 model.choose_process,
                 model.check_model,
                 pauses.await_resume,
-                pauses.paused_because,
+                pauses.reason_for,
                 pauses.pause,
             ],
             own_queue: [model.sample_turn],

@@ -27,7 +27,7 @@ from clotho.runs.budgets import (
     sampled_spending,
 )
 from clotho.runs.campaigns import tell_campaign
-from clotho.runs.pauses import pause_run, paused_because
+from clotho.runs.pauses import pause, reason_for
 
 LOOK_SECONDS = 1.0
 IDLE_SECONDS = 600.0
@@ -124,9 +124,9 @@ class BudgetWatch:
             del watched.rollouts[rollout]
         entry = await self._budgets.of(run) or BudgetEntry()
         reason = entry.met(spent, time.time())
-        if reason is not None and await paused_because(self._journal, run) is None:
+        if reason is not None and await reason_for(self._journal, run) is None:
             log.warning("%s is paused: %s", run, reason)
-            await pause_run(self._journal, run, reason)
+            await pause(self._journal, run, reason)
             await tell_campaign(self._client, run)
 
 

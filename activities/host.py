@@ -76,7 +76,6 @@ class Host:
             groups.await_closed,
             rollouts.find_end,
             rollouts.conclude,
-            rollouts.keep_wait,
             delegations.begin_delegation,
         )
 
@@ -90,7 +89,6 @@ LOCAL: Activities = (
     Groups.conclude_group,
     Rollouts.find_end,
     Rollouts.conclude,
-    Rollouts.keep_wait,
     Delegations.begin_delegation,
 )
 """The activities that workflows try in their own process first."""

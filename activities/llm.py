@@ -42,7 +42,7 @@ from clotho.rollouts.turn import (
 from clotho.run_settings import Acquire
 from clotho.runs.budgets import sampled_spending
 from clotho.runs.manifest import note_capabilities, read_endpoint, read_manifest, read_new_manifest
-from clotho.runs.pauses import RunPaused, paused_because
+from clotho.runs.pauses import TurnPaused, paused_in, reason_among
 from clotho.runs.rollouts import read_end
 from clotho.runs.trainer_steps import known_step
 from clotho.tools import delegate_task
@@ -92,7 +92,7 @@ class Model:
         self._backends = backends
         self._queue = queue
         self._metrics = metrics
-        self._pauses = TTLCache(partial(paused_because, journal))
+        self._pauses = TTLCache(partial(paused_in, journal))
         self._endpoints = TTLCache(partial(read_endpoint, journal))
         self._capabilities: dict[str, ServerCapabilities] = {}
         self._noted: dict[tuple[str, str], ServerCapabilities] = {}
@@ -117,7 +117,7 @@ class Model:
 
     @activity.defn
     async def sample_turn(self, request: TurnRequest) -> TurnResult | None:
-        """Sample a rollout's next turn, or find it in the journal; None while the run is paused."""
+        """Sample a rollout's next turn, or find it in the journal; None while the rollout is paused."""
         async with self._guard(request):
             return await self._turn(request)
 
@@ -134,7 +134,7 @@ class Model:
                 lambda: self._inputs(request),
                 lambda inputs: self._sample(request, inputs),
             )
-        except RunPaused:
+        except TurnPaused:
             return None
         await failpoints.reach("turn.journalled", key)
         await self._note_served(request.run)
@@ -197,8 +197,8 @@ class Model:
             read_transcript(self._journal, request.rollout, request.turn),
             self._endpoints.of(request.run),
         )
-        if paused is not None:
-            raise RunPaused
+        if reason_among(paused, request.rollout) is not None:
+            raise TurnPaused
         return TurnInputs(manifest, tools, transcript, endpoint)
 
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
@@ -210,8 +210,8 @@ class Model:
         try:
             attempt = activity.info().attempt
             async with self._pacer.permit(endpoint, request.rollout, attempt) as permit, self._free:
-                if await self._pauses.of(request.run) is not None:
-                    raise RunPaused  # while it waited
+                if reason_among(await self._pauses.of(request.run), request.rollout) is not None:
+                    raise TurnPaused  # while it waited
                 backend = self._backends(manifest, permit.server)
                 if manifest.rendering is not None:
                     call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})

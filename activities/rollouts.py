@@ -7,10 +7,10 @@ from temporalio import activity
 from activities.guard import activity_guard
 from clotho import failpoints
 from clotho.identifiers.ids import original_of
-from clotho.identifiers.rollout_keys import end_key, reward_key, wait_key
+from clotho.identifiers.rollout_keys import end_key, reward_key
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
-from clotho.rollouts.rollout import ConcludeRequest, EndEntry, RolloutSummary, WaitRequest
+from clotho.rollouts.rollout import ConcludeRequest, EndEntry, RolloutSummary
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.rollouts import read_end, sandbox_losses
 
@@ -61,10 +61,3 @@ class Rollouts:
             await failpoints.reach("end.written", end_key(request.rollout))
             await self._journal.seal(request.rollout)
         return end.summary
-
-    @activity.defn
-    async def keep_wait(self, request: WaitRequest) -> None:
-        """Keep the time that the rollout waited because it was paused."""
-        async with activity_guard(request.rollout):
-            key = wait_key(request.rollout, request.run_id, request.number)
-            await self._journal.write(key, request.wait)

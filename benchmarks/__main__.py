@@ -17,6 +17,7 @@ from benchmarks import (
     containers,
     features,
     loop,
+    rests,
     sandboxes,
     stores,
     task_folders,
@@ -39,6 +40,7 @@ LOOP: dict[str, Measure] = {
     "history": loop.history,
     "durability": features.checkpoints,
     "pause": features.pause,
+    "rests": rests.measure,
 }
 
 

@@ -41,7 +41,6 @@ RECORDED = {
     "apart": ("g000000", "g000000/r0"),
     "repaired": ("~campaign", "g000000", "g000000/r0"),
     "paused": ("~campaign", "g000000/r0"),
-    "held": ("g000000", "g000000/r0"),
     "failed": ("~campaign", "g000000"),
 }
 SLOW = Script(conversations=(Conversation(variants=((*[run("true")] * 4, say("Done.")),)),), latency=0.4)
@@ -83,7 +82,6 @@ async def live(cluster: Cluster) -> None:
         await cluster.client.get_workflow_handle("repaired/g000000/r0").terminate("to be repaired")
         await handle.result()
         await paused(cluster, url, Target.named("paused"))
-        await paused(cluster, url, Target.named("held/g000000"))
     refused = Fault(kind="status", status=403, requests=tuple(range(1, 100)))
     async with serving(ScriptedModel(SLOW.model_copy(update={"faults": (refused,)}))) as url:
         handle = await start(cluster, "failed", url, group_size=2)
@@ -91,7 +89,7 @@ async def live(cluster: Cluster) -> None:
 
 
 async def paused(cluster: Cluster, url: str, target: Target) -> None:
-    """A run that is paused, or whose group is, and goes on."""
+    """A run that is paused, and goes on."""
     operate = Operations(cluster.open_journal(), cluster.client)
     handle = await start(cluster, target.run, url)
     await written(cluster, turn_key(f"{target.run}/g000000/r0", 1))

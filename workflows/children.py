@@ -1,9 +1,5 @@
 """Rollouts as children of other workflows: of groups, and of rollouts that delegate tasks."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
-
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -17,16 +13,9 @@ with workflow.unsafe.imports_passed_through():
 
 from workflows.steps import run_activity, run_activity_here_first, without_deadline
 
-Child = workflow.ChildWorkflowHandle[Any, RolloutSummary]
 
-
-async def roll_out(
-    request: RolloutRequest, summary: str, beside: Callable[[Child], Coroutine[Any, Any, None]] | None = None
-) -> RolloutSummary:
-    """Run a rollout as a child, or wait for it if another parent started it; raises ChildWorkflowError.
-
-    `beside` is done while the child runs, and is cancelled when it has ended.
-    """
+async def roll_out(request: RolloutRequest, summary: str) -> RolloutSummary:
+    """Run a rollout as a child, or wait for it if another parent started it; raises ChildWorkflowError."""
     while True:
         try:
             child = await workflow.start_child_workflow(
@@ -47,19 +36,8 @@ async def roll_out(
             if end is not None:
                 return end
         else:
-            return await _result_of(child, beside)
-
-
-async def _result_of(
-    child: Child, beside: Callable[[Child], Coroutine[Any, Any, None]] | None
-) -> RolloutSummary:
-    work = asyncio.create_task(beside(child)) if beside is not None else None
-    try:
-        return await child
-    finally:
-        if work is not None:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            ended: RolloutSummary = await child
+            return ended
 
 
 async def find_end_when_closed(rollout: str, environment: ActivityQueue) -> RolloutSummary | None:

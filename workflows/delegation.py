@@ -4,11 +4,7 @@ A child is run before its call is made (`activities/tools.py` then reads its end
 a repaired parent finds the one that it had. Its failure is the parent's: no result for the model.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
-
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.delegation import Delegations
@@ -19,19 +15,17 @@ with workflow.unsafe.imports_passed_through():
     from clotho.tools.shell import SLOT
 
 from workflows import attributes
-from workflows.children import Child, roll_out
+from workflows.children import roll_out
 from workflows.sandbox_session import SandboxSession
 from workflows.steps import raise_if_cancelled, run_activity_here_first
 
 
 class Delegation:
-    """The children of one rollout; `paused` tells whether it is paused, which they are with it."""
+    """The children of one rollout."""
 
-    def __init__(self, request: RolloutRequest, sandbox: SandboxSession, paused: Callable[[], bool]) -> None:
+    def __init__(self, request: RolloutRequest, sandbox: SandboxSession) -> None:
         self._request = request
         self._sandbox = sandbox
-        self._paused = paused
-        self._told_paused = False
 
     async def run_child(self, call: CallRequest, state: RolloutState) -> None:
         """Run the child that a call begins to its end; nothing, if it begins none or was made before."""
@@ -45,9 +39,8 @@ class Delegation:
             await self._sandbox.finish_acquiring()
         request = self._child(begun.child, begun, state)
 
-        self._told_paused = request.paused
         attributes.show_outcome(DELEGATING)
-        end = await roll_out(request, f"task of {call.call}", self._pass_pauses_on)
+        end = await roll_out(request, f"task of {call.call}")
         attributes.show_no_outcome()
         if end.left is not None:  # before anything else may end this rollout, which releases the sandbox
             self._sandbox.go_on_from(end.left)
@@ -58,7 +51,6 @@ class Delegation:
         update = {
             "rollout": child,
             "parent": self._request.rollout,
-            "paused": self._paused(),
             "limits": state.limits_of_child(self._request.limits, begun.turns),
             "state": self._state(state) if begun.shared else None,
             "shared": (self._request.shared or own) if begun.shared else None,
@@ -74,10 +66,3 @@ class Delegation:
             checkpoint=state.checkpoint,
             tool_state=shell,
         )
-
-    async def _pass_pauses_on(self, child: Child) -> None:
-        while True:
-            await workflow.wait_condition(lambda: self._paused() != self._told_paused)
-            self._told_paused = self._paused()
-            with suppress(ApplicationError):  # it has just ended
-                await child.signal("follow_pause", self._told_paused)

@@ -29,7 +29,7 @@ class ModelProcess:
         return start
 
     async def sample(self, request: TurnRequest) -> TurnResult | None:
-        """Sample a turn; None while the run is paused."""
+        """Sample a turn; None while the rollout is paused."""
         while True:
             if self._queue_timed_out:
                 choice = ModelProcessRequest(rollout=self._rollout, queue=self.queue)

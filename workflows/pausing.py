@@ -1,51 +1,33 @@
-"""Pausing at a boundary: of a workflow by updates, of a whole run by the store (`clotho/runs/pauses.py`)."""
+"""Rest of workflows that are paused, and the campaign's look at the pause of its run (`clotho/runs/pauses.py`)."""
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.pauses import PauseActivities
+    from activities.pauses import REST, PauseActivities
     from clotho.rollouts.task_queues import ActivityQueue
+    from clotho.temporal.search_attributes import PAUSED
 
-from workflows.steps import run_activity, run_activity_uncancelled, without_deadline
-
-
-class Pausable:
-    """A workflow that can be paused and resumed by updates, any number of times."""
-
-    paused = False
-    past_pausing: str | None = None
-    """The reason why it can no longer be paused, if it can't."""
-
-    @workflow.update
-    async def pause(self) -> None:
-        """Pause at the next boundary."""
-        self.paused = True
-
-    @pause.validator
-    def check_pause(self) -> None:
-        if self.past_pausing is not None:
-            raise ApplicationError(self.past_pausing, type="PastPausing", non_retryable=True)
-
-    @workflow.update
-    async def resume(self) -> None:
-        self.paused = False
-
-    async def own_resume(self) -> None:
-        """Wait while this workflow is paused."""
-        await workflow.wait_condition(lambda: not self.paused)
+from workflows import attributes
+from workflows.steps import RETRIES, raise_if_cancelled, run_activity, without_deadline
 
 
-async def run_resume(run: str, activity_queue: ActivityQueue) -> None:
-    """Wait while the run is paused, without a deadline."""
-    await run_activity_uncancelled(
-        PauseActivities.await_resume,
-        run,
-        without_deadline(activity_queue),
-        "wait while paused",
-        # It holds nothing that a cancel would have to wait for.
-        cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-    )
+async def rest(activity_queue: ActivityQueue) -> None:
+    """Wait until nothing that this workflow is part of is paused."""
+    attributes.show_outcome(PAUSED)
+    try:
+        await workflow.execute_activity_method(
+            PauseActivities.await_resume,
+            activity_id=REST,
+            task_queue=activity_queue.queue,
+            summary="wait while paused",
+            schedule_to_close_timeout=without_deadline(activity_queue).schedule_to_close_timeout,
+            retry_policy=RETRIES,
+            # It holds nothing that a cancel would have to wait for.
+            cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+        )
+    finally:
+        attributes.show_no_outcome()
+    raise_if_cancelled()
 
 
 class PausedWithRun:
@@ -71,10 +53,10 @@ class PausedWithRun:
         """Show the pause until the run isn't paused."""
         while True:
             self.pause_may_have_changed = False
-            because = await run_activity(PauseActivities.paused_because, run, activity_queue, "look up pause")
-            if because is not None:
-                await self.show_pause(because)
-                await run_resume(run, activity_queue)
+            reason = await run_activity(PauseActivities.reason_for, run, activity_queue, "look up pause")
+            if reason is not None:
+                await self.show_pause(reason)
+                await rest(activity_queue)
             elif not self.pause_may_have_changed:
                 break
         await self.show_pause(None)

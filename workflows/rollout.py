@@ -21,18 +21,15 @@ with workflow.unsafe.imports_passed_through():
         RolloutRequest,
         RolloutState,
         RolloutSummary,
-        WaitEntry,
-        WaitRequest,
     )
     from clotho.rollouts.turn import FirstTurnRequest, ToolCallReference, TurnRequest, TurnResult
     from clotho.rollouts.verification import RewardRequest, RewardResult
-    from clotho.temporal.search_attributes import PAUSED
     from clotho.tools.shell import SLOT
 
 from workflows import attributes
 from workflows.delegation import Delegation
 from workflows.model_process import ModelProcess
-from workflows.pausing import Pausable, run_resume
+from workflows.pausing import rest
 from workflows.sandbox_session import SandboxRepeatedlyLost, SandboxSession, is_loss, is_mended
 from workflows.steps import clean_up, raise_if_cancelled, run_activity, run_activity_here_first, side_by_side
 
@@ -43,7 +40,7 @@ CUT_OFF = Ending(outcome=Outcome.LIMIT_REACHED, limit="max_tokens")
 
 
 @workflow.defn
-class Rollout(Pausable):
+class Rollout:
     """One agent at one task: sample a turn, run its tool calls, until the model stops or a limit is met.
 
     A scored rollout completes; an infrastructure failure fails the workflow, and a cancel ends it Canceled.
@@ -57,13 +54,11 @@ class Rollout(Pausable):
         self.state = request.state or RolloutState()
         self.model = ModelProcess(self.rollout, self.task_queues.model, self.state.model_queue)
         self.sandbox = SandboxSession(request)
-        self.delegation = Delegation(request, self.sandbox, lambda: self.paused)
+        self.delegation = Delegation(request, self.sandbox)
         self.acquires_at_start = False
         self.first_turn: TurnResult | None = None
         self.keeps_sandbox = False
         self.releasing: asyncio.Task[None] | None = None
-        self.paused = request.paused
-        self.waits = 0
 
     @workflow.run
     async def run(self, request: RolloutRequest) -> RolloutSummary:
@@ -86,7 +81,7 @@ class Rollout(Pausable):
         if self.model.queue is not None:  # continued as new
             return None
         turn = self.state.turn
-        sample = not self.paused and self.state.limit_met(self.request.limits) is None
+        sample = self.state.limit_met(self.request.limits) is None
         self.show(f"sampling turn {turn}")
         request = FirstTurnRequest(rollout=self.rollout, turn=turn, sample=sample)
         start = await self.model.begin(request)
@@ -112,7 +107,8 @@ class Rollout(Pausable):
     async def sample_turn(self) -> TurnResult:
         request = TurnRequest(rollout=self.rollout, turn=self.state.turn)
         while (turn := await self.turn_unless_paused(request)) is None:
-            await self.wait_until_resumed()
+            self.show(f"paused before turn {request.turn}")
+            await rest(self.task_queues.model)
         self.state = self.state.after_turn(turn)
         return turn
 
@@ -120,41 +116,11 @@ class Rollout(Pausable):
         if (sampled := self.first_turn) is not None:
             self.first_turn = None
             return sampled
-        if self.paused:
-            return None
         first = request.turn == 0 and self.sandbox.lease is None and self.sandbox.acquiring is None
         if self.acquires_at_start and first:
             self.sandbox.begin_acquiring(turns=0, early=True)
         self.show(f"sampling turn {request.turn}")
         return await self.model.sample(request)
-
-    @workflow.signal
-    def follow_pause(self, paused: bool) -> None:
-        """Pause, or resume, with the rollout that waits for this one."""
-        self.paused = paused
-
-    async def wait_until_resumed(self) -> None:
-        """Wait until neither this rollout nor its run is paused."""
-        self.show(f"paused before turn {self.state.turn}")
-        attributes.show_outcome(PAUSED)
-        if self.paused:
-            await self.wait_while_paused_itself()
-        await run_resume(self.request.run, self.task_queues.model)
-        attributes.show_no_outcome()
-
-    async def wait_while_paused_itself(self) -> None:
-        """Wait while this rollout is paused, then keep for how long it was: the store has pauses of runs alone."""
-        since = workflow.time()
-        await self.own_resume()
-        request = WaitRequest(
-            rollout=self.rollout,
-            run_id=workflow.info().original_execution_run_id,
-            number=self.waits,
-            wait=WaitEntry(since=since, until=workflow.time()),
-        )
-        self.waits += 1
-        environment = self.task_queues.environment
-        await run_activity_here_first(Rollouts.keep_wait, request, environment, "keep time of the pause")
 
     async def call_tools(self, calls: Sequence[tuple[int, ToolCallReference]]) -> None:
         """Make calls side by side; their results count in order."""
@@ -214,7 +180,6 @@ class Rollout(Pausable):
         )
 
     async def verify(self, ending: Ending) -> None:
-        self.past_pausing = f"{self.rollout} has sampled its last turn"
         self.show("verifying")
         request = RewardRequest(
             rollout=self.rollout,
@@ -302,8 +267,8 @@ class Rollout(Pausable):
                 "losses": self.sandbox.losses,
                 "model_queue": self.model.queue,
             }
-            state = {"state": self.state.model_copy(update=session), "paused": self.paused}
-            workflow.continue_as_new(self.request.model_copy(update=state))
+            state = self.state.model_copy(update=session)
+            workflow.continue_as_new(self.request.model_copy(update={"state": state}))
 
     def show(self, doing: str) -> None:
         """Set the details that the UI shows."""

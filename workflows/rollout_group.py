@@ -25,12 +25,11 @@ with workflow.unsafe.imports_passed_through():
 
 from workflows import attributes
 from workflows.children import find_end_when_closed, roll_out
-from workflows.pausing import Pausable
 from workflows.steps import all_of, run_activity, run_activity_here_first
 
 
 @workflow.defn
-class RolloutGroup(Pausable):
+class RolloutGroup:
     """Resolve the tools once, run the siblings, and write the scored group: complete, or not at all.
 
     A sibling's failure doesn't stop the others. A sibling that failed for reasons of infrastructure is repaired; if
@@ -74,7 +73,6 @@ class RolloutGroup(Pausable):
         """Run a sibling until it is scored, with as many repairs as the bounds allow."""
         successor: str | None = rollout
         while successor is not None:
-            await self.own_resume()
             rollout = successor
             try:
                 self.scored.append(await self.roll_out(rollout))

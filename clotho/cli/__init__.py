@@ -73,7 +73,8 @@ OWN = (
     Command(
         "resume",
         "clotho.cli.operate:resume",
-        "Resume a paused run, group or rollout. Unscored groups of a run that has ended are started again.",
+        "Resume a run, group or rollout, with all that is paused of it. "
+        "Unscored groups of a run that has ended are started again.",
     ),
     Command(
         "cancel",

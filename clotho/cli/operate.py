@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from clotho.cli.assignments import checked_settings
+from clotho.cli.follow import paused_text
 from clotho.cli.interruption import Interruption
 from clotho.cli.options import Address, Store, existing_journal
 from clotho.cli.terminal import make_console, one_line, rerun_command
@@ -49,7 +50,10 @@ def resume(
         str | None, typer.Option(help="Its new prices, as `clotho run` takes them.", metavar="JSON|FILE")
     ] = None,
 ) -> None:
-    """Resume a paused run, group or rollout. Unscored groups of a run that has ended are started again."""
+    """Resume a run, group or rollout, with all that is paused of it.
+
+    Unscored groups of a run that has ended are started again.
+    """
     asked = {"budget": budget, "prices": prices}
     settings = checked_settings({name: text for name, text in asked.items() if text is not None})
     operate(partial(resume_now, account=settings), name, store, temporal)
@@ -129,11 +133,10 @@ def say_changed(console: Console, changed: Sequence[Path], kept_by: str | None =
 async def retry_now(operations: Operations, target: Target, settings: Settings, console: Console) -> None:
     changed = await operations.changed_sources(target)
     started = await operations.retry(target)
-    if started and (reason := await operations.paused(target)) is not None:
-        resume = rerun_command(f"resume {target.run}", settings)
-        one_line(console, f"{target} was started again, and stays paused ({reason}): {resume}")
-    elif started:
-        one_line(console, f"{target} was started again")
+    if started:
+        reason = await operations.pause_reason(target)
+        still = f", and is {paused_text(reason)}" if reason is not None else ""
+        one_line(console, f"{target} was started again{still}")
     else:
         one_line(console, f"nothing was started: what is left of {target} is running")
     say_changed(console, changed)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from temporalio.service import RPCError
 
-from clotho.cli.follow import ending_text, groups_table
+from clotho.cli.follow import ending_text, groups_table, paused_text
 from clotho.cli.options import Address, AsJson, Store, existing_journal
 from clotho.cli.run_states import verifying_text
 from clotho.cli.show_group import repair_text, show_group
@@ -37,6 +37,7 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.rollouts.verification import ArtifactArchive, RewardEntry
 from clotho.runs.budgets import read_budget, rollout_spending
 from clotho.runs.disturbances import repairs_of
+from clotho.runs.pauses import reason_for
 from clotho.runs.repairs import group_repairs
 from clotho.runs.rollouts import last_failure, read_end, sandbox_losses
 from clotho.runs.targets import Target
@@ -270,10 +271,12 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
     if end is None:
         if (failure := await last_failure(journal, rollout)) is None:
             console.print("not finished", style="yellow")
-            return
-        heading(console, f"failed: {failure.kind}", "bold red")
-        console.print(sanitized_text(failure.reason))
-        console.print(f"it has no reward; to try again: clotho retry {rollout}")
+        else:
+            heading(console, f"failed: {failure.kind}", "bold red")
+            console.print(sanitized_text(failure.reason))
+            console.print(f"it has no reward; to try again: clotho retry {rollout}")
+        if (reason := await reason_for(journal, rollout)) is not None:
+            console.print(sanitized_text(paused_text(reason), "yellow"))
         return
     summary = end.summary
     defective = f", {summary.defective_calls} not as written" if summary.defective_calls else ""

@@ -34,7 +34,7 @@ from clotho.runs.campaigns import campaign_handle
 from clotho.runs.counts import RunCounter
 from clotho.runs.groups import is_large
 from clotho.runs.manifest import list_runs, read_capabilities, read_endpoint, read_manifest
-from clotho.runs.pauses import paused_because
+from clotho.runs.pauses import paused_parts, reason_for
 from clotho.runs.states import current_progress
 from clotho.temporal.connection import connect
 from clotho.temporal.failures import Failure, failure_of
@@ -45,6 +45,7 @@ ANSWER_SECONDS = 10.0
 """Seconds for what Temporal is asked about a run, and for connecting to it."""
 NO_ANSWER = f"Temporal gives no answer within {ANSWER_SECONDS:g} s"
 OPEN_SHOWN = 50
+PAUSED_SHOWN = 10
 REASON_SHOWN = 120
 TRACEBACKS_SHOWN = 3
 
@@ -152,8 +153,13 @@ async def show_stored(console: Console, journal: Journal, manifest: RunManifest,
         one_line(console, served_text(served))
     if (drawn := await drawn_text(journal, run)) is not None:
         one_line(console, drawn)
-    if (reason := await paused_because(journal, run)) is not None:
+    if (reason := await reason_for(journal, run)) is not None:
         one_line(console, paused_text(reason), "yellow")
+    parts = await paused_parts(journal, run)
+    for name in list(parts)[:PAUSED_SHOWN]:
+        one_line(console, f"{name} is {paused_text(parts[name])}", "yellow")
+    if (more := len(parts) - PAUSED_SHOWN) > 0:
+        one_line(console, f"and {more} more groups and rollouts are paused", "yellow")
 
 
 async def show_running(

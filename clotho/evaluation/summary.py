@@ -11,7 +11,7 @@ from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, SiblingFailure
 from clotho.runs.budgets import RunLedger, read_budget
 from clotho.runs.manifest import opened_at
-from clotho.runs.pauses import paused_because
+from clotho.runs.pauses import reason_for
 from clotho.runs.states import run_state
 
 
@@ -67,7 +67,7 @@ async def read_summary(
     return RunSummary(
         run=run,
         state=await run_state(journal, client, run, len(groups), results.items),
-        paused=await paused_because(journal, run),
+        paused=await reason_for(journal, run),
         started=started,
         seconds=max(ends) - started if started is not None and ends else None,
         groups=results.items,

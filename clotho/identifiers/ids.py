@@ -112,6 +112,19 @@ def depth_of(rollout: str) -> int:
     return rollout.rpartition("/")[2].count(BEGAN)
 
 
+def wholes_of(name: str) -> tuple[str, ...]:
+    """What a run, group, rollout or campaign is part of, itself first, the run last.
+
+    A replacement counts as the sibling that it replaces. A child is part of the rollout that delegated its task.
+    """
+    if not is_rollout(name):
+        return (name, run_of(name)) if "/" in name else (name,)
+    group, _, last = name.rpartition("/")
+    calls = last.split(BEGAN)
+    rollouts = (f"{group}/{BEGAN.join(calls[:end])}" for end in range(len(calls), 0, -1))
+    return (*map(original_of, rollouts), group, run_of(name))
+
+
 def call_id(turn: int, index: int) -> str:
     return f"{turn:04}-{index:02}"
 

@@ -1,7 +1,6 @@
 """Journal keys of a rollout, and prefixes of those that are numbered."""
 
 from clotho.identifiers.ids import below, caller_at
-from clotho.identifiers.run_keys import waits_prefix
 
 prompt_key = below("prompt")
 turn_prefix = below("turn/")
@@ -108,17 +107,6 @@ def lease_of(key: str) -> tuple[str, int]:
     """The rollout and number of a lease, or of the one that a sandbox for grading is beside."""
     rollout, _, rest = key.partition("/lease/")
     return rollout, int(rest.partition("/")[0])
-
-
-def own_waits_prefix(rollout: str) -> str:
-    """Prefix of the rollout's own waits: beside it, since a sealed rollout's entries can't be listed."""
-    run, _, name = rollout.partition("/")
-    return f"{waits_prefix(run)}{name}/"
-
-
-def wait_key(rollout: str, run_id: str, number: int) -> str:
-    """The key of a wait of one run of the rollout's workflow."""
-    return f"{own_waits_prefix(rollout)}{run_id}/{number:06}"
 
 
 def blob_key(rollout: str, digest: str) -> str:

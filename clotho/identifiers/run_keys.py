@@ -12,8 +12,7 @@ endpoint_prefix = below("~endpoint/")
 capabilities_prefix = below("~capabilities/")
 campaign_request_prefix = below("~campaign-request/")
 pause_prefix = below("~pause/")
-waits_prefix = below("~waits/")
-"""Prefix of the times that rollouts waited because they, or their group, were paused."""
+"""The log of what is paused: the run, its groups, its rollouts."""
 budget_prefix = below("~budget/")
 spending_prefix = below("~spending/")
 """Prefix of the pages of spending, each of one model process."""

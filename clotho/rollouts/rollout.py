@@ -171,9 +171,8 @@ class RolloutRequest(FrozenModel):
     environment: str
     limits: Limits
     task_queues: TaskQueues
-    paused: bool = False
-    """This and `state` are carried over a continue-as-new."""
     state: RolloutState | None = None
+    """Carried over a continue-as-new."""
     parent: Annotated[str | None, WHERE_SET] = None
     """The rollout that delegated its task, and waits for it; it has no reward then."""
     shared: Annotated[SharedSandbox | None, WHERE_SET] = None
@@ -222,22 +221,6 @@ class ConcludeRequest(FrozenModel):
     losses: tuple[Fidelity, ...]
     parent: Annotated[str | None, WHERE_SET] = None
     left: Annotated[LeftSandbox | None, WHERE_SET] = None
-
-
-class WaitEntry(FrozenModel):
-    """A rollout waited at a turn's boundary because it, or its group, was paused. Seconds since the epoch."""
-
-    since: float
-    until: float
-
-
-class WaitRequest(FrozenModel):
-    """A wait that is over, to be kept: the one of this number of a run of the rollout's workflow."""
-
-    rollout: str
-    run_id: str
-    number: int
-    wait: WaitEntry
 
 
 class Prompt(FrozenModel):

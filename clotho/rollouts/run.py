@@ -1,4 +1,4 @@
-"""A run: its manifest, which may not change, how its groups are started, and whether it is paused."""
+"""A run: its manifest, which may not change, how its groups are started, and what of it is paused."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -179,12 +179,12 @@ PAUSED_BY_HAND = "by hand"
 
 
 class PauseEntry(FrozenModel):
-    """A run was paused or resumed: the last entry counts."""
+    """All that is paused in a run: the last entry counts."""
 
-    paused: bool
-    reason: str = ""
-    at: float | None = None
-    """Seconds since the epoch; None in runs of older versions."""
+    paused: dict[str, str] = {}
+    """Run, group or rollout -> reason."""
+    at: float
+    """Seconds since the epoch."""
 
 
 class AdapterRunConfig(FrozenModel):

@@ -5,17 +5,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.environment.kept_code import KeptCode, ask_for_new_code
 from clotho.errors import InvalidInput
 from clotho.identifiers.group_keys import delivered_key, scored_key
-from clotho.identifiers.ids import campaign_id, depth_of, sibling_number, sibling_of
+from clotho.identifiers.ids import campaign_id, depth_of, rollout_id, sibling_number, sibling_of, wholes_of
+from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupRequest
 from clotho.rollouts.item import Delivery
+from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.run import PAUSED_BY_HAND, AdapterRunConfig
 from clotho.run_settings import RunSettings
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config, start_work
@@ -23,10 +24,10 @@ from clotho.runs.budgets import budget_asked, budget_used_up, set_budget
 from clotho.runs.campaigns import read_campaign_request, start_requested, tell_campaign
 from clotho.runs.groups import is_large, scored_keys, target_groups
 from clotho.runs.manifest import read_endpoint, read_manifest
-from clotho.runs.pauses import pause_run, paused_because, resume_run
+from clotho.runs.pauses import has_ended, pause, paused_in, reason_for, resume_whole
 from clotho.runs.targets import Target, running_rollouts
 from clotho.temporal.search_attributes import DELEGATING, OUTCOME, PAUSED, RUN
-from clotho.temporal.states import ignore_unknown, is_running, workflow_ids
+from clotho.temporal.states import describe, ignore_unknown, is_running, workflow_ids
 
 
 @dataclass(frozen=True)
@@ -46,29 +47,27 @@ class Operations:
 
     async def pause(self, target: Target) -> None:
         """Pause every rollout at its next turn. Raises InvalidInput if nothing is left to pause."""
-        await read_manifest(self._journal, target.run)
+        await self._require_unfinished(target)
+        await pause(self._journal, str(target), PAUSED_BY_HAND)
         if target.group is None:
-            await pause_run(self._journal, target.run, PAUSED_BY_HAND)
             await tell_campaign(self._client, target.run)
-        else:
-            await self._update(target, "pause")
 
     async def resume(self, target: Target) -> bool:
-        """Resume, and start the unfinished groups of a run that has ended; returns whether anything was started.
+        """Resume with all that is part of it, and start the unfinished groups of a run that has ended.
 
-        It goes on with the code that its environment has now. Raises InvalidInput where its budget is used up.
+        It goes on with the code that its environment has now. Returns whether anything was started. Raises
+        InvalidInput where its budget is used up, and for a part of what is paused as a whole.
         """
-        await read_manifest(self._journal, target.run)
         if target.group is not None:
-            await ask_for_new_code(self._journal, target.run)
-            await self._update(target, "resume")
+            await self._resume_part(target)
             return False
+        await read_manifest(self._journal, target.run)
         if (met := await budget_used_up(self._journal, target.run)) is not None:
             raise InvalidInput(
                 f"{target.run}: {met}; raise it with `clotho resume {target.run} --budget JSON`"
             )
         await ask_for_new_code(self._journal, target.run)
-        await resume_run(self._journal, target.run)
+        await resume_whole(self._journal, target.run)
         return await self._start_run(target.run)
 
     async def change_budget(self, target: Target, settings: RunSettings) -> None:
@@ -128,10 +127,6 @@ class Operations:
             return None
         return await self._journal.read(delivered_key(target.group), Delivery)
 
-    async def paused(self, target: Target) -> str | None:
-        """Why the target's run is paused; None if it isn't."""
-        return await paused_because(self._journal, target.run)
-
     async def boundaries(self, target: Target) -> Boundaries:
         """Counts from Temporal's visibility, which lags a moment. Those that wait for a child don't count."""
         query = running_rollouts(target)
@@ -140,25 +135,33 @@ class Operations:
         running, delegating, paused = (each.count for each in counts)
         return Boundaries(running=running - delegating, paused=paused)
 
-    async def _update(self, target: Target, update: str) -> None:
-        """Update the group, which then starts no further sibling, then its running rollouts."""
-        await self._send(target.workflow, update)
-        if target.rollout is None:
-            siblings = await workflow_ids(self._client, running_rollouts(target))
-            await asyncio.gather(*(self._send(sibling, update, required=False) for sibling in siblings))
+    async def pause_reason(self, target: Target) -> str | None:
+        """Why the target, or something that it is part of, is paused; None if it isn't."""
+        return await reason_for(self._journal, str(target))
 
-    async def _send(self, workflow: str, update: str, *, required: bool = True) -> None:
-        """Send an update; unless `required`, a workflow that has ended is no error."""
-        try:
-            await self._client.get_workflow_handle(workflow).execute_update(update)
-        except WorkflowUpdateFailedError as refused:
-            if required:
-                raise InvalidInput(str(refused.cause)) from refused
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            if required:
-                raise InvalidInput(f"{workflow} is not running") from error
+    async def _resume_part(self, target: Target) -> None:
+        await self._require_unfinished(target)
+        paused = await paused_in(self._journal, target.run)
+        for whole in wholes_of(str(target))[1:]:
+            if whole in paused:
+                raise InvalidInput(f"{target} is paused with {whole} ({paused[whole]}): resume that")
+        await ask_for_new_code(self._journal, target.run)
+        if not await resume_whole(self._journal, str(target)) and not await is_running(
+            self._client, target.workflow
+        ):
+            raise InvalidInput(f"{target} is not running")
+
+    async def _require_unfinished(self, target: Target) -> None:
+        """Raise InvalidInput for what there isn't, and for what has ended for good."""
+        await read_manifest(self._journal, target.run)
+        if target.group is None:
+            found = await describe(self._client, target.workflow)
+            ended = found is not None and found.status is WorkflowExecutionStatus.COMPLETED
+        else:
+            await self._request(target)
+            ended = await has_ended(self._journal, str(target))
+        if ended:
+            raise InvalidInput(f"{target} has ended: nothing of it is left to pause or to resume")
 
     async def _is_scored(self, run: str) -> bool:
         """Whether no group of a campaign is left to do; of a large run that isn't counted."""
@@ -205,12 +208,12 @@ class Operations:
         if config is None:
             request = await read_campaign_request(self._journal, target.run)
             if target.item is not None and target.item < request.groups:
-                return _with_sibling(request.group(target.item), target)
+                return await self._with_rollout(request.group(target.item), target)
         else:
             item = (await adapter_groups(self._journal, target.run)).get(target.group)
             if item is not None:
                 manifest = await read_manifest(self._journal, target.run)
-                return _with_sibling(config.group(manifest, target.group, item), target)
+                return await self._with_rollout(config.group(manifest, target.group, item), target)
         raise InvalidInput(
             f"there is no group {target.group}: `clotho status {target.run}` shows those there are"
         )
@@ -219,9 +222,16 @@ class Operations:
         with ignore_unknown():  # it has just ended
             await self._client.get_workflow_handle(workflow).cancel()
 
-
-def _with_sibling(group: GroupRequest, target: Target) -> GroupRequest:
-    """The group of `target`; raises InvalidInput if that names a rollout which the group doesn't have."""
-    if target.rollout is not None and sibling_number(target.rollout) >= group.size:
-        raise InvalidInput(f"there is no rollout {target.rollout}: groups of this run have {group.size}")
-    return group
+    async def _with_rollout(self, group: GroupRequest, target: Target) -> GroupRequest:
+        """The group of `target`; raises InvalidInput if that names a rollout which the group doesn't have."""
+        if (rollout := target.rollout) is None:
+            return group
+        if (number := sibling_number(rollout)) >= group.size:
+            raise InvalidInput(f"there is no rollout {rollout}: groups of this run have {group.size}")
+        # A replacement or a child is there once it has begun; a sibling need not have begun.
+        planned = rollout == rollout_id(group.group, number)
+        if not planned and await self._journal.read(prompt_key(rollout), Prompt) is None:
+            raise InvalidInput(
+                f"there is no rollout {rollout}: `clotho show {group.group}` shows those there are"
+            )
+        return group

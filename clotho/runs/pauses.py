@@ -1,90 +1,122 @@
-"""Pauses, of which that of a run is an entry in a numbered log of the store, which turns look up.
+"""Pauses of runs, groups and rollouts: one numbered log of each run in the store, whose last entry says all.
 
-`sample_turn` (`activities/llm.py`) reads it before it asks the model, at most a second old, and returns None while
-the run is paused. The rollout then waits in an activity that holds no worker's slot (`activities/pauses.py`), and
-the campaign starts no groups. A single group or rollout is paused by updates instead (`workflows/pausing.py`),
-which `Operations` sends to the group and each of its rollouts. Such a rollout writes down how long it waited, once
-it is resumed. Calls in flight are finished.
+A turn looks there before the model is asked, at most a second after another look (`activities/llm.py`). A paused
+rollout rests in an activity that holds no worker's slot (`activities/pauses.py`), until nothing that it is part of
+is paused. Nothing has to be told: what begins later, a repaired rollout too, finds the pause at its next turn.
+Calls in flight are finished.
 """
 
 import time
-from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
-from clotho.identifiers.ids import run_of
-from clotho.identifiers.rollout_keys import own_waits_prefix
-from clotho.identifiers.run_keys import pause_prefix, waits_prefix
+from clotho.identifiers.group_keys import delivered_key, scored_key
+from clotho.identifiers.ids import group_of, is_rollout, run_of, wholes_of
+from clotho.identifiers.run_keys import pause_prefix
 from clotho.journal import Journal
-from clotho.rollouts.rollout import WaitEntry
-from clotho.rollouts.run import PAUSED_BY_HAND, PauseEntry
+from clotho.rollouts.group import GroupEntry
+from clotho.rollouts.item import Delivery
+from clotho.rollouts.run import PauseEntry
+from clotho.runs.rollouts import read_end
+
+Paused = Mapping[str, str]
+"""Run, group or rollout that is paused -> reason."""
 
 
-class RunPaused(Exception):
+class TurnPaused(Exception):
     """A turn may not be sampled now."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """A pause of a run, or the wait of a rollout that was paused, in seconds since the epoch."""
+    """A pause of a run, group or rollout, in seconds since the epoch."""
 
+    name: str
     reason: str
     since: float
-    until: float | None
+    until: float | None = None
     """None while it lasts."""
 
 
-async def pause_run(journal: Journal, run: str, reason: str) -> None:
-    """Pause all turns of `run` at their boundaries; a paused run keeps its first reason."""
-    if await paused_because(journal, run) is None:
-        await journal.append(pause_prefix(run), PauseEntry(paused=True, reason=reason, at=time.time()))
+async def pause(journal: Journal, name: str, reason: str) -> None:
+    """Pause a run, group or rollout; what is paused already keeps its first reason."""
+    await _change(journal, run_of(name), lambda paused: {wholes_of(name)[0]: reason, **paused})
 
 
-async def resume_run(journal: Journal, run: str) -> bool:
-    """Resume `run`; returns whether it was paused."""
-    if await paused_because(journal, run) is None:
-        return False
-    await journal.append(pause_prefix(run), PauseEntry(paused=False, at=time.time()))
-    return True
+async def resume(journal: Journal, name: str) -> bool:
+    """End the pause of `name` alone; returns whether it was paused."""
+    return await _end(journal, name, lambda paused: paused == name)
 
 
-async def paused_because(journal: Journal, run: str) -> str | None:
-    """The reason for which `run` is paused; None if it isn't."""
+async def resume_whole(journal: Journal, name: str) -> bool:
+    """End the pauses of `name` and of all that is part of it; returns whether there were any."""
+    whole = wholes_of(name)[0]
+    return await _end(journal, name, lambda paused: whole in wholes_of(paused))
+
+
+async def paused_in(journal: Journal, run: str) -> Paused:
+    """What is paused in `run`, itself included."""
     entry = await journal.latest(pause_prefix(run), PauseEntry)
-    return entry.reason if entry is not None and entry.paused else None
+    return entry.paused if entry is not None else {}
 
 
-async def waits_of(journal: Journal, run: str) -> dict[str, list[Pause]]:
-    """The waits of the run's rollouts that were paused themselves, or with their group; by rollout."""
-    found = defaultdict(list)
-    for key, pause in await _waits(journal, waits_prefix(run)):
-        group, rollout, *_ = key.removeprefix(waits_prefix(run)).split("/")
-        found[f"{run}/{group}/{rollout}"].append(pause)
-    return found
+def reason_among(paused: Paused, name: str) -> str | None:
+    """The reason why `name`, or something that it is part of, is paused; None if nothing is."""
+    return next((paused[whole] for whole in wholes_of(name) if whole in paused), None)
 
 
-async def pauses_of_rollout(journal: Journal, rollout: str) -> list[Pause]:
-    """The pauses of the rollout's run, and the rollout's own waits."""
-    own = await _waits(journal, own_waits_prefix(rollout))
-    return [*await pauses_of(journal, run_of(rollout)), *(pause for _, pause in own)]
+async def reason_for(journal: Journal, name: str) -> str | None:
+    """The reason why a run, group or rollout is paused, be it by something that it is part of; None if it isn't."""
+    return reason_among(await paused_in(journal, run_of(name)), name)
 
 
-async def _waits(journal: Journal, prefix: str) -> list[tuple[str, Pause]]:
-    keys = await journal.keys(prefix)
-    entries = await journal.read_many(keys, WaitEntry)
-    return [
-        (key, Pause(PAUSED_BY_HAND, entry.since, entry.until))
-        for key, entry in zip(keys, entries, strict=True)
-        if entry is not None
-    ]
+async def has_ended(journal: Journal, name: str) -> bool:
+    """Whether a group or rollout is over for good: scored, or dropped for the trainer."""
+    if is_rollout(name):
+        return await read_end(journal, name) is not None or await has_ended(journal, group_of(name))
+    scored = await journal.read(scored_key(name), GroupEntry)
+    return scored is not None or await journal.read(delivered_key(name), Delivery) is not None
 
 
-async def pauses_of(journal: Journal, run: str) -> list[Pause]:
-    """The pauses of `run` so far, in order, without those whose times aren't known."""
+async def paused_parts(journal: Journal, run: str) -> Paused:
+    """The groups and rollouts of `run` that are paused by themselves and haven't ended."""
+    paused = await paused_in(journal, run)
+    return {name: paused[name] for name in paused if name != run and not await has_ended(journal, name)}
+
+
+async def read_pauses(journal: Journal, run: str) -> list[Pause]:
+    """All pauses of `run` and its parts so far, in the order in which they began."""
+    found: list[Pause] = []
+    lasting: dict[str, tuple[str, float]] = {}
     entries = await journal.read_many(await journal.keys(pause_prefix(run)), PauseEntry)
-    changes = [entry for entry in entries if entry is not None]
-    found = []
-    for change, following in zip_longest(changes, changes[1:]):
-        if change.paused and change.at is not None:
-            found.append(Pause(change.reason, change.at, following.at if following is not None else None))
-    return found
+    for entry in filter(None, entries):
+        for name in lasting.keys() - entry.paused.keys():
+            found.append(Pause(name, *lasting.pop(name), until=entry.at))
+        for name in entry.paused.keys() - lasting.keys():
+            lasting[name] = (entry.paused[name], entry.at)
+    found += [Pause(name, *begun) for name, begun in lasting.items()]
+    return sorted(found, key=lambda pause: pause.since)
+
+
+def pauses_of(pauses: Sequence[Pause], name: str) -> list[Pause]:
+    """The `pauses` of a run, group or rollout and of what it is part of."""
+    return [pause for pause in pauses if pause.name in wholes_of(name)]
+
+
+async def _end(journal: Journal, name: str, ends: Callable[[str], bool]) -> bool:
+    def without(paused: Paused) -> Paused:
+        return {each: reason for each, reason in paused.items() if not ends(each)}
+
+    return await _change(journal, run_of(name), without)
+
+
+async def _change(journal: Journal, run: str, change: Callable[[Paused], Paused]) -> bool:
+    """Append what `change` makes of the last entry; returns False where that is the same."""
+    while True:
+        last, entry = await journal.latest_numbered(pause_prefix(run), PauseEntry) or (None, None)
+        before = entry.paused if entry is not None else {}
+        if (paused := change(before)) == before:
+            return False
+        changed = PauseEntry(paused=dict(paused), at=time.time())
+        if await journal.append_after(pause_prefix(run), last, changed) is not None:
+            return True  # else another one was faster, whose entry is to be changed

@@ -10,7 +10,7 @@ from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
 from clotho.runs.campaigns import CampaignHandle
-from clotho.runs.pauses import paused_because
+from clotho.runs.pauses import reason_for
 from clotho.temporal.search_attributes import work_of
 from clotho.temporal.states import describe
 
@@ -23,7 +23,7 @@ async def run_state(
     journal: Journal, client: Client | None, run: str, scored: int | None, target: int | None
 ) -> str:
     """One word, for a run with so many scored groups of those that it is to have; NOT_KNOWN without an answer."""
-    paused = await paused_because(journal, run) is not None
+    paused = await reason_for(journal, run) is not None
     drawn = await read_adapter_config(journal, run) is not None
     if target and scored is not None and scored >= target and not drawn:
         return "scored"

@@ -18,7 +18,7 @@ from clotho.plugins.atropos.sweep import sweep
 from clotho.plugins.atropos.trainable import require_trainable
 from clotho.rollouts.item import Delivery
 from clotho.runs.manifest import read_capabilities
-from clotho.runs.pauses import pause_run, paused_because
+from clotho.runs.pauses import pause, reason_for
 from clotho.runs.trainer_steps import known_step
 from clotho.testing.script import Conversation, Fault, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -341,16 +341,16 @@ async def test_an_evaluation_that_stops_training_pauses_its_rollouts(cluster: Cl
         evaluation = asyncio.create_task(env.evaluate())
 
         async def is_paused() -> bool:
-            return await paused_because(cluster.open_journal(), run) is not None
+            return await reason_for(cluster.open_journal(), run) is not None
 
         await eventually(is_paused, "training is paused")
         model.release.set()
         await evaluation
         assert not await is_paused()
-        await pause_run(journal, run, PAUSED_FOR)
+        await pause(journal, run, PAUSED_FOR)
         await end_pause(journal, run)
         assert not await is_paused()
-        await pause_run(journal, run, "by hand")
+        await pause(journal, run, "by hand")
         await end_pause(journal, run)
         assert await is_paused()
 

@@ -4,6 +4,7 @@ from clotho.identifiers.ids import (
     call_id,
     call_order,
     caller_at,
+    campaign_id,
     child_id,
     depth_of,
     group_of,
@@ -12,6 +13,7 @@ from clotho.identifiers.ids import (
     place_of,
     sibling_number,
     sibling_of,
+    wholes_of,
 )
 from clotho.identifiers.rollout_keys import call_key
 
@@ -48,3 +50,17 @@ def test_calls_of_children_come_between_those_of_the_rollout_whose_sandbox_they_
     assert made[0] == "0004-00" and made[1] == "0004-01~0000-00"
     assert [caller_at(owner, place)[0] for place in made][:2] == [owner, child]
     assert call_key(owner, made[1]) == f"{child}/call/0000-00"
+
+
+def test_a_rollout_is_part_of_its_parents_its_group_and_its_run() -> None:
+    assert wholes_of("run") == ("run",)
+    assert wholes_of(campaign_id("run")) == ("run/~campaign", "run")
+    assert wholes_of("run/g000001") == ("run/g000001", "run")
+    assert wholes_of("run/i-a.0/r3.1") == ("run/i-a.0/r3", "run/i-a.0", "run")
+    assert wholes_of("run/g000001/r3.1~0004-00~0001-01") == (
+        "run/g000001/r3.1~0004-00~0001-01",
+        "run/g000001/r3.1~0004-00",
+        "run/g000001/r3",
+        "run/g000001",
+        "run",
+    )

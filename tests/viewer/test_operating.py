@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser
 
-from clotho.runs.pauses import paused_because
+from clotho.runs.pauses import reason_for
 from clotho.testing.script import Conversation, Question, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
@@ -38,13 +38,25 @@ async def test_a_run_is_paused_and_resumed_by_hand(
             await page.get_by_role("link", name="Pause", exact=True).click()
             await page.get_by_role("button", name="Pause", exact=True).click()
             await page.get_by_text(f"{RUN} is told to pause").wait_for()
-            assert await paused_because(journal, RUN) == "by hand"
+            assert await reason_for(journal, RUN) == "by hand"
             await page.get_by_role("link", name=RUN, exact=True).click()
             await page.get_by_text("Paused: by hand").wait_for()
             await page.get_by_role("link", name="Resume", exact=True).click()
             await page.get_by_role("button", name="Resume", exact=True).click()
             await page.get_by_text(f"{RUN} goes on").wait_for()
-            assert await paused_because(journal, RUN) is None
+            assert await reason_for(journal, RUN) is None
+            rollout = f"{RUN}/g000000/r0"
+            await page.goto(f"{url}/confirm/pause/{rollout}")
+            await page.get_by_role("button", name="Pause", exact=True).click()
+            for shown in (RUN, rollout):
+                await page.goto(f"{url}/r/{shown}")
+                await page.get_by_text("Paused: ").wait_for()
+            await page.goto(f"{url}/r/{RUN}/g000000")
+            await page.get_by_role("row").filter(has_text="paused").wait_for()
+            await page.goto(f"{url}/r/{rollout}")
+            await page.get_by_role("link", name="Resume", exact=True).click()
+            await page.get_by_role("button", name="Resume", exact=True).click()
+            await page.get_by_text(f"{rollout} goes on").wait_for()
             released.set()
             await handle.result()
             await page.goto(f"{url}/confirm/retry/{RUN}/g000000")

@@ -6,7 +6,7 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.plugins.viewer.rollout import TurnView
 from clotho.plugins.viewer.timeline import timeline
-from clotho.runs.pauses import Pause, pause_run, pauses_of, resume_run
+from clotho.runs.pauses import Pause, pause, pauses_of, read_pauses, resume
 from tests.cli.test_show import turn
 
 
@@ -19,7 +19,11 @@ def shown(number: int, started: float, seconds: float) -> TurnView:
 
 def test_a_pause_is_told_from_other_waiting() -> None:
     turns = [shown(0, 100.0, 2.0), shown(1, 130.0, 1.0)]
-    pauses = [Pause("by hand", 95.0, 97.0), Pause("by hand", 110.0, 120.0), Pause("by hand", 131.0, None)]
+    pauses = [
+        Pause("run", "by hand", 95.0, 97.0),
+        Pause("run", "by hand", 110.0, 120.0),
+        Pause("run", "by hand", 131.0, None),
+    ]
     line = timeline(turns, None, pauses)
     assert line is not None
     assert [(span.kind, span.start, span.seconds) for span in line.spans] == [
@@ -33,13 +37,19 @@ def test_a_pause_is_told_from_other_waiting() -> None:
 
 
 def test_a_pause_that_lasts_fills_the_gap_that_it_began_in() -> None:
-    line = timeline([shown(0, 100.0, 1.0), shown(1, 105.0, 1.0)], None, [Pause("by hand", 101.0, None)])
+    line = timeline(
+        [shown(0, 100.0, 1.0), shown(1, 105.0, 1.0)], None, [Pause("run", "by hand", 101.0, None)]
+    )
     assert line is not None
     assert [span.kind for span in line.spans] == ["model", "pause", "model"]
 
 
 def test_pauses_of_the_run_and_the_rollout_that_overlap_count_once() -> None:
-    pauses = [Pause("by hand", 104.0, 108.0), Pause("by hand", 102.0, 106.0), Pause("by hand", 103.0, 104.0)]
+    pauses = [
+        Pause("run", "by hand", 104.0, 108.0),
+        Pause("run", "by hand", 102.0, 106.0),
+        Pause("run", "by hand", 103.0, 104.0),
+    ]
     line = timeline([shown(0, 100.0, 1.0), shown(1, 110.0, 1.0)], None, pauses)
     assert line is not None
     assert line.totals == {"model": 2.0, "wait": 3.0, "pause": 6.0}
@@ -48,10 +58,16 @@ def test_pauses_of_the_run_and_the_rollout_that_overlap_count_once() -> None:
 async def test_pauses_of_a_run_are_in_its_store(tmp_path: Path) -> None:
     journal = Journal(FilesystemStore(tmp_path))
     for _ in range(2):
-        await pause_run(journal, "paused", "by hand")
-        await resume_run(journal, "paused")
-    await pause_run(journal, "paused", "its budget is met")
-    first, second, last = await pauses_of(journal, "paused")
+        await pause(journal, "paused", "by hand")
+        await resume(journal, "paused")
+    await pause(journal, "paused", "its budget is met")
+    await pause(journal, "paused/g000001", "by hand")
+    pauses = await read_pauses(journal, "paused")
+    first, second, last = pauses_of(pauses, "paused/g000000/r0")
     assert first.until is not None and second.until is not None
     assert first.since <= first.until <= second.since <= second.until <= last.since
     assert (last.reason, last.until) == ("its budget is met", None)
+    assert [each.name for each in pauses_of(pauses, "paused/g000001/r3.1~0004-00")[2:]] == [
+        "paused",
+        "paused/g000001",
+    ]

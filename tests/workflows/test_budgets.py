@@ -7,7 +7,7 @@ from clotho.rollouts.outcome import Outcome
 from clotho.run_settings import RunSettings
 from clotho.runs.budgets import RunLedger
 from clotho.runs.operations import Operations
-from clotho.runs.pauses import paused_because
+from clotho.runs.pauses import reason_for
 from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Script
@@ -52,7 +52,7 @@ async def test_a_run_that_meets_its_budget_pauses_and_goes_on_with_a_larger_one(
         handle = await start(
             cluster, "spender", url, group_size=2, settings=settings, overrides={"max_agent_turns": 30}
         )
-        reason = await eventually(lambda: paused_because(journal, "spender"), "the budget to be met")
+        reason = await eventually(lambda: reason_for(journal, "spender"), "the budget to be met")
         assert "calls of terminal" in reason
         with pytest.raises(InvalidInput, match="its budget is used up"):
             await operations.resume(target)

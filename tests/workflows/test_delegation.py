@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.cli.show import show
@@ -34,6 +33,7 @@ from tests.environments.delegating import NAME, delegates, script
 from tests.support import eventually
 from tests.workflows.losses import WAITS, made, output
 from tests.workflows.scripts import run, say
+from tests.workflows.test_operations import seen_by_turns
 
 SCORES = run("echo -n 1 > /work/score")
 
@@ -217,13 +217,6 @@ async def test_a_child_that_is_cancelled_by_hand_fails_its_parent_as_cancelled(c
     assert attempt is not None and [each.kind for each in attempt.failures] == [CANCELLED]
 
 
-async def signalled(cluster: Cluster, workflow: str) -> bool:
-    history = await cluster.client.get_workflow_handle(workflow).fetch_history()
-    return any(
-        event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED for event in history.events
-    )
-
-
 async def stopped(cluster: Cluster, target: Target) -> bool:
     """Whether the child, or after it its parent, waits at a boundary; a parent that waits for it doesn't count."""
     operate = Operations(cluster.open_journal(), cluster.client)
@@ -239,7 +232,7 @@ async def test_a_pause_reaches_the_child(cluster: Cluster) -> None:
         handle = await cluster.start("paused-task", url, environment=NAME)
         waiting = await eventually(lambda: made(cluster, child, 0, "waiting"), "the child's command")
         await operate.pause(target)
-        await eventually(lambda: signalled(cluster, child), "the child to be told")
+        await seen_by_turns()
         waiting.with_name("go").touch()
         await eventually(lambda: stopped(cluster, target), "the child to be paused")
         assert await cluster.open_journal().read(turn_key(child, 1), TurnEntry) is None

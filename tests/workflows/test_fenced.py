@@ -14,7 +14,7 @@ from tests.cluster import Cluster
 from tests.support import eventually, start
 from tests.workflows.losses import kill_sandbox, made, output
 from tests.workflows.scripts import run, say
-from tests.workflows.test_operations import operations, stopped
+from tests.workflows.test_operations import operations, seen_by_turns, stopped
 
 LOSSES = 3
 
@@ -36,10 +36,13 @@ async def test_fenced_leases_are_no_losses_of_the_step_that_meets_them(cluster: 
             await kill_sandbox(cluster, rollout, number)
             (await at(cluster, rollout, number + 1, number)).with_name(f"past-{number}").touch()
         waiting = await at(cluster, rollout, LOSSES, LOSSES)
-        await operations(cluster).pause(Target.named(rollout))
+        target = Target.named(rollout)
+        await operations(cluster).pause(target)
+        await seen_by_turns()
         waiting.with_name(f"past-{LOSSES}").touch()
         await stopped(cluster, rollout, 1)
         await cluster.client.get_workflow_handle(rollout).terminate("by a test")
+        await operations(cluster).resume(target)
         await handle.result()
     journal = cluster.open_journal()
     end = await read_end(journal, rollout)

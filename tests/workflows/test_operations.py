@@ -14,13 +14,14 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
+from activities.ttl_cache import FRESH_SECONDS
 from clotho.errors import InvalidInput
 from clotho.plugins.viewer.rollout import read_rollout
 from clotho.plugins.viewer.timeline import timeline
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.operations import Boundaries, Operations
-from clotho.runs.pauses import paused_because, pauses_of_rollout, waits_of
+from clotho.runs.pauses import pauses_of, read_pauses, reason_for
 from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Fault, Script
@@ -45,6 +46,17 @@ async def asked(model: ScriptedModel, times: int) -> None:
         return model.calls.requests.total() >= times
 
     await eventually(so_often, f"{times} requests to the model")
+
+
+async def seen_by_turns() -> None:
+    """Wait until no turn goes by an older look for pauses."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+
+    async def looks_are_stale() -> bool:
+        return clock() - began > FRESH_SECONDS
+
+    await eventually(looks_are_stale, "older looks to be stale")
 
 
 async def stopped(cluster: Cluster, name: str, rollouts: int) -> None:
@@ -103,11 +115,6 @@ async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) ->
         handle = await start(cluster, "apart-paused", url, groups=2, group_size=2)
         await model.held(4)
         operate = operations(cluster)
-
-        async def listed() -> bool:
-            return (await operate.boundaries(group)).running == 2
-
-        await eventually(listed, "both rollouts of the group listed")
         for target in (group, rollout, group, rollout):
             await operate.pause(target)
         model.release.set()
@@ -115,25 +122,99 @@ async def test_groups_and_rollouts_are_paused_by_themselves(cluster: Cluster) ->
         await stopped(cluster, str(rollout), 1)
         other = await cluster.client.get_workflow_handle("apart-paused/g000001/r0").result()
         assert other["score"] == 0.0
-        with pytest.raises(InvalidInput, match="g000001/r0 is not running"):
+        with pytest.raises(InvalidInput, match="g000001/r0 has ended: nothing of it is left to pause"):
             await operate.pause(Target.named("apart-paused/g000001/r0"))
+        with pytest.raises(
+            InvalidInput, match="g000000/r1 is paused with apart-paused/g000000 \\(by hand\\)"
+        ):
+            await operate.resume(Target.named(f"{group}/r1"))
         await operate.resume(group)
         await operate.resume(rollout)
         await operate.resume(rollout)
         await handle.result()
+        for ended in (Target.named("apart-paused"), group, rollout):
+            with pytest.raises(InvalidInput, match=f"{ended} has ended"):
+                await operate.pause(ended)
     assert set(model.calls.requests.values()) == {1}
-    waits = await waits_of(cluster.open_journal(), "apart-paused")
-    assert {name: len(own) for name, own in waits.items()} == {
-        **{f"{group}/r{number}": 1 for number in range(2)},
-        str(rollout): 1,
-    }
-    for name in waits:  # which is sealed
+    pauses = await read_pauses(cluster.open_journal(), "apart-paused")
+    assert [(pause.name, pause.reason) for pause in pauses] == [
+        (str(group), "by hand"),
+        (str(rollout), "by hand"),
+    ]
+    for name in (f"{group}/r0", f"{group}/r1", str(rollout)):
         view = await read_rollout(cluster.open_journal(), name)
-        pauses = await pauses_of_rollout(cluster.open_journal(), name)
-        line = timeline(view.turns, view.reward, pauses)
-        [pause] = pauses
+        line = timeline(view.turns, view.reward, own := pauses_of(pauses, name))
+        [pause] = own
         assert pause.until is not None and line is not None
-        assert line.totals["pause"] == pytest.approx(pause.until - pause.since, abs=0.5)
+        assert 0 < line.totals["pause"] <= pause.until - pause.since
+
+
+@pytest.mark.slow
+async def test_what_begins_while_it_is_paused_begins_paused(cluster: Cluster, tmp_path: Path) -> None:
+    """A repaired rollout, and siblings that Temporal doesn't have yet."""
+    where = ("--store", str(cluster.store))
+    model = Holding(SLOW, held=LATER_TURNS)
+    rollout, later = Target.named("begun-paused/g000000/r0"), Target.named("begun-paused/g000001")
+    async with serving(model) as url:
+        handle = await start(cluster, "begun-paused", url, groups=2, group_size=2, max_open_groups=1)
+        await model.held(2)
+        operate = operations(cluster)
+        await operate.pause(rollout)
+        await operate.pause(later)
+        model.release.set()
+        await stopped(cluster, str(rollout), 1)
+        workflow = cluster.client.get_workflow_handle(str(rollout))
+        first = (await workflow.describe()).run_id
+        await workflow.terminate("to be repaired")
+
+        async def repaired() -> bool:
+            return (await workflow.describe()).run_id != first
+
+        await eventually(repaired, "the rollout to be repaired")
+        await stopped(cluster, str(rollout), 1)
+        await cluster.client.get_workflow_handle(f"{rollout.group}/r1").result()
+        assert await read_end(cluster.open_journal(), str(rollout)) is None
+        orders = {
+            "run": ("status", "begun-paused", *where, "--temporal", cluster.address),
+            "group": ("show", str(rollout.group), *where),
+            "rollout": ("show", str(rollout), *where, "--temporal", cluster.address),
+        }
+        said = {
+            name: " ".join(each.output.split())
+            for name, each in (await clotho_many(orders, tmp_path)).items()
+        }
+        for name in (rollout, later):
+            assert f"{name} is paused: by hand" in said["run"]
+        assert "paused" in said["group"] and "paused: by hand" in said["rollout"], said
+        await operate.resume(rollout)
+        await stopped(cluster, str(later), 2)
+        assert not any(str(later) in key for key in model.calls.requests), "no turn of what begins paused"
+        await operate.resume(Target.named("begun-paused"))
+        done = await handle.result()
+    assert (done.scored, done.failed) == (2, 0)
+    assert set(model.calls.requests.values()) == {1}
+
+
+@pytest.mark.slow
+async def test_a_cancel_of_a_paused_rollout_works_and_its_retry_begins_paused(cluster: Cluster) -> None:
+    model, group = Holding(SLOW, held=LATER_TURNS), Target.named("ended-paused/g000000")
+    async with serving(model) as url:
+        await start(cluster, "ended-paused", url)
+        await model.held(1)
+        operate = operations(cluster)
+        await operate.pause(group)
+        model.release.set()
+        await stopped(cluster, str(group), 1)
+        await operate.cancel(group)
+        workflow = cluster.client.get_workflow_handle(str(group))
+        with pytest.raises(WorkflowFailureError):
+            await workflow.result()
+        assert await operate.retry(group)
+        await stopped(cluster, str(group), 1)
+        assert await operate.pause_reason(group) == "by hand"
+        await operate.resume(group)
+        assert (await workflow.result())["group"] == str(group)
+    assert set(model.calls.requests.values()) == {1}
 
 
 @pytest.mark.slow
@@ -151,7 +232,7 @@ async def test_a_cancelled_paused_run_is_retried_as_it_was_ordered(cluster: Clus
         }
         ordered = asyncio.create_task(clotho_many(orders, tmp_path))
         journal = cluster.open_journal()
-        await eventually(lambda: paused_because(journal, "by-command"), "the run to be paused")
+        await eventually(lambda: reason_for(journal, "by-command"), "the run to be paused")
         model.release.set()
         answers = await ordered
         assert "2 of 2 running rollouts have stopped" in answers["paused"].output, answers
@@ -196,10 +277,14 @@ async def test_retry_starts_nothing_that_the_run_does_not_have(cluster: Cluster)
         await (await start(cluster, "two-by-two", url, groups=2, group_size=2)).result()
         with pytest.raises(InvalidInput, match="there is no group two-by-two/g000002"):
             await operations(cluster).retry(Target.named("two-by-two/g000002"))
-        with pytest.raises(
-            InvalidInput, match="there is no rollout two-by-two/g000001/r2: groups of this run have 2"
-        ):
-            await operations(cluster).retry(Target.named("two-by-two/g000001/r2"))
+        operate = operations(cluster)
+        for operation in (operate.retry, operate.pause, operate.resume):
+            with pytest.raises(
+                InvalidInput, match="there is no rollout two-by-two/g000001/r2: groups of this run have 2"
+            ):
+                await operation(Target.named("two-by-two/g000001/r2"))
+        with pytest.raises(InvalidInput, match=r"there is no rollout two-by-two/g000001/r1\.1: `clotho show"):
+            await operate.pause(Target.named("two-by-two/g000001/r1.1"))
 
 
 @pytest.mark.slow

@@ -42,14 +42,14 @@ async def test_a_watch_that_is_cancelled_ends_though_its_look_up_completes(clust
     answer = asyncio.Event()
 
     @activity.defn
-    async def paused_because(run: str) -> None:
+    async def reason_for(run: str) -> None:
         await answer.wait()
 
     worker = Worker(
         cluster.client,
         task_queue=QUEUE,
         workflows=[Watches],
-        activities=[paused_because],
+        activities=[reason_for],
         workflow_runner=UnsandboxedWorkflowRunner(),
     )
     async with worker:

@@ -23,7 +23,7 @@ from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.run import RunManifest
 from clotho.runs.adapter_runs import open_adapter_run
 from clotho.runs.ledger import Claim, Ledger
-from clotho.runs.pauses import pause_run, paused_because, resume_run
+from clotho.runs.pauses import pause, reason_for, resume
 
 PAUSED_FOR = "an evaluation"
 
@@ -119,7 +119,7 @@ def metrics_of(entries: list[GroupEntry], failed: int, success: float) -> Metric
 @asynccontextmanager
 async def paused(journal: Journal, run: str) -> AsyncIterator[None]:
     """Rollouts of `run` wait at their turns' boundaries meanwhile; a pause with another reason stays."""
-    await pause_run(journal, run, PAUSED_FOR)
+    await pause(journal, run, PAUSED_FOR)
     try:
         yield
     finally:
@@ -128,8 +128,8 @@ async def paused(journal: Journal, run: str) -> AsyncIterator[None]:
 
 async def end_pause(journal: Journal, run: str) -> None:
     """Let the run go on where an evaluation held it, if only that of a process that died."""
-    if await paused_because(journal, run) == PAUSED_FOR:
-        await resume_run(journal, run)
+    if await reason_for(journal, run) == PAUSED_FOR:
+        await resume(journal, run)
 
 
 async def _draw(

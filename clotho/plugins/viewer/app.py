@@ -50,7 +50,7 @@ from clotho.rollouts.group import GroupEntry, ToolManifest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.manifest import list_runs, read_manifest
-from clotho.runs.pauses import pauses_of_rollout
+from clotho.runs.pauses import paused_in, paused_parts, pauses_of, read_pauses, reason_among, reason_for
 from clotho.runs.repairs import group_repairs
 from clotho.runs.targets import Target
 
@@ -132,6 +132,7 @@ class Viewer:
             listed=await asyncio.to_thread(page_of, rows, wanted),
             open_shown=OPEN_SHOWN,
             spending=await self._overview.spending(target.run),
+            paused_parts=await paused_parts(self._journal, target.run),
             open_groups=await self._overview.open_groups(target.run) if facts.state != "scored" else [],
         )
 
@@ -145,6 +146,7 @@ class Viewer:
         begun = await self._journal.read(prompt_key(rollouts[0].rollout), Prompt) if rollouts else None
         source = scored or begun
         before, after = await self._overview.groups_beside(group)
+        paused = await paused_in(self._journal, target.run) if scored is None else {}
         return await self._answer(
             "group.html",
             before=before,
@@ -156,6 +158,10 @@ class Viewer:
             item=source.item if source is not None else {},
             row=group_row(group, scored) if scored is not None else None,
             siblings={each.rollout.rpartition("/")[2]: each for each in rollouts},
+            paused=reason_among(paused, group),
+            paused_rollouts=[
+                each.rollout for each in rollouts if reason_among(paused, each.rollout) is not None
+            ],
             state=await self._workflows.state(group) if scored is None else "scored",
             repairs=await group_repairs(self._journal, group),
             failures=await attempt_failures(self._journal, group),
@@ -165,7 +171,7 @@ class Viewer:
     async def rollout(self, request: Request) -> Response:
         target = _target(request)
         view = await read_rollout(self._journal, str(target), _whole(request, "from"))
-        pauses = await pauses_of_rollout(self._journal, view.rollout)
+        pauses = pauses_of(await read_pauses(self._journal, target.run), view.rollout)
         before, after = await self._overview.neighbours(view.rollout)
         return await self._answer(
             "rollout.html",
@@ -175,6 +181,7 @@ class Viewer:
             page_turns=TURNS,
             view=view,
             state=await self._workflows.state(view.rollout) if view.end is None else None,
+            paused=await reason_for(self._journal, view.rollout) if view.end is None else None,
             timeline=timeline(view.turns, view.reward, pauses),
         )
 

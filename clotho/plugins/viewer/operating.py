@@ -22,7 +22,7 @@ ANSWER_SECONDS = 30.0
 FORM = BodyLimits(sent_bytes=4_096, unpacked_bytes=4_096, seconds=5.0)
 MEANINGS = {
     "pause": "Its rollouts stop before their next turns. Calls in flight are finished.",
-    "resume": "Its rollouts go on. Unscored groups of a run that has ended are started again.",
+    "resume": "All that is paused of it goes on. Unscored groups of a run that has ended are started again.",
     "cancel": "It ends with its sandboxes, without a reward. What was scored stays.",
     "retry": "What failed or was cancelled of it is started again. What was scored stays.",
 }

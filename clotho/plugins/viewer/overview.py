@@ -20,7 +20,7 @@ from clotho.rollouts.group import RepairEntry
 from clotho.rollouts.run import RunManifest
 from clotho.runs.budgets import RunLedger, budget_text, read_budget
 from clotho.runs.manifest import list_runs, opened_at, read_manifest
-from clotho.runs.pauses import paused_because
+from clotho.runs.pauses import reason_for
 
 PATIENCE_SECONDS = 0.7
 """That a page waits for an index, before it shows what there is and says so."""
@@ -39,6 +39,7 @@ class RunFacts:
     total: int | None
     """Groups that it is to have; None where an adapter draws them one by one."""
     paused: str | None
+    """Why the whole run is paused; None if it isn't."""
     workflow: str | None
     """The state of its campaign in Temporal; None where it isn't known."""
     failures: Mapping[str, int]
@@ -109,7 +110,7 @@ class Overview:
             index,
             sums,
             total,
-            await paused_because(self._journal, run),
+            await reason_for(self._journal, run),
             await self._workflows.state(campaign_id(run)),
             await self._failures(run),
             await opened_at(self._journal, run),

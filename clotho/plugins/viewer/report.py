@@ -28,7 +28,7 @@ from clotho.plugins.viewer.workflows import Workflows
 from clotho.rollouts.group import RepairEntry
 from clotho.rollouts.run import RunManifest
 from clotho.runs.manifest import read_capabilities
-from clotho.runs.pauses import pauses_of, waits_of
+from clotho.runs.pauses import pauses_of, read_pauses
 
 SAMPLED = 300
 """Rollouts whose steps are read for the times of phases, spread over the run."""
@@ -212,11 +212,11 @@ async def _times(
     journal: Journal, run: str, sample: Sequence[RolloutView]
 ) -> tuple[list[Phase], list[Phase]]:
     """Times by phase and by tool."""
-    pauses, waits = await pauses_of(journal, run), await waits_of(journal, run)
+    pauses = await read_pauses(journal, run)
     kinds: dict[str, list[float]] = defaultdict(list)
     tools: dict[str, list[float]] = defaultdict(list)
     for view in sample:
-        line = timeline(view.turns, view.reward, [*pauses, *waits.get(view.rollout, ())])
+        line = timeline(view.turns, view.reward, pauses_of(pauses, view.rollout))
         for span in line.spans if line is not None else ():
             kinds[KINDS[span.kind]].append(span.seconds)
         for call in (call for turn in view.turns for call in turn.calls):
