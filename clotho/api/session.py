@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import ctypes
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
@@ -70,7 +71,10 @@ class Sessions:
 
     async def _client(self, settings: Settings) -> Client:
         if settings.temporal not in self._clients:
-            self._clients[settings.temporal] = await connect(settings.temporal)
+            client = self._clients[settings.temporal] = await connect(settings.temporal)
+            # Never freed: as the interpreter ends it would drop the SDK's runtime, which waits for a native thread
+            # that may wait for the interpreter. Clotho's own programs leave by `clotho/processes/ending.py`.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
         return self._clients[settings.temporal]
 
     async def _journal(self, settings: Settings, opened: Callable[[Settings], Awaitable[Journal]]) -> Journal:
