@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from clotho.host import program_on_path
 
 GO_PACKAGE = "github.com/temporalio/cli/cmd/temporal@v1.5.1"
 DOWNLOAD_SECONDS = 120.0
+TELL_SECONDS = 15.0
+KEPT_LINES = 20
+"""Last lines of a build that tell why it failed."""
 THREE_WAYS = (
     "there is no Temporal server: put `temporal` on PATH (https://docs.temporal.io/cli/setup-cli), or set"
     " TEMPORAL_ADDRESS to a server that runs, or install Go so that one can be built"
@@ -99,25 +103,41 @@ async def _download(target: Path, announce: Announce) -> None:
 async def _build(target: Path, go: Path | None, announce: Announce) -> None:
     if go is None:
         raise Unobtainable("there is no Go toolchain to build it with")
-    announce(f"Building the Temporal server with `go install {GO_PACKAGE}` (minutes, once per user)")
+    announce(
+        f"Building the Temporal server with `go install {GO_PACKAGE}` (about 3 minutes on two cores, once per user)"
+    )
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         build = await asyncio.create_subprocess_exec(
-            "env", f"GOBIN={folder}", str(go), "install", GO_PACKAGE,
+            "env", f"GOBIN={folder}", str(go), "install", "-v", GO_PACKAGE,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
         try:
-            output, _ = await build.communicate()
+            said = await _followed(build, announce)
         finally:
             if build.returncode is None:
                 os.killpg(build.pid, signal.SIGKILL)
         if build.returncode != 0:
-            raise Unobtainable(
-                f"go install failed ({truncate_middle(' '.join(output.decode().split()), 300)})"
-            )
+            raise Unobtainable(f"go install failed ({truncate_middle(' '.join(said.split()), 300)})")
         (Path(folder) / "temporal").replace(target)
+
+
+async def _followed(build: asyncio.subprocess.Process, announce: Announce) -> str:
+    """Tell now and then how many packages are built; returns what was said last, once the build has ended."""
+    assert build.stdout is not None
+    loop, last = asyncio.get_running_loop(), deque[str](maxlen=KEPT_LINES)
+    began = told = loop.time()
+    packages = 0
+    async for line in build.stdout:
+        last.append(line.decode(errors="replace"))
+        packages += 1
+        if loop.time() - told >= TELL_SECONDS:
+            told = loop.time()
+            announce(f"  {packages:,} packages are built or fetched after {told - began:.0f} s")
+    await build.wait()
+    return "".join(last)
 
 
 def _only_program(folder: Path) -> Path:

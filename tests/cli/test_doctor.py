@@ -203,9 +203,16 @@ async def test_steps_that_fail_again_and_again_or_wait_where_nobody_serves_are_s
 
 
 async def test_without_services_it_says_what_is_missing(tmp_path: Path) -> None:
-    answer = await clotho("doctor", "--temporal", "127.0.0.1:9", folder=tmp_path)
+    answer = await clotho("doctor", "--temporal", "127.0.0.1:9", "--store", "mistyped", folder=tmp_path)
     assert answer.status == 1
-    assert "store: there is no store at .clotho/store" in answer.output
+    assert "store: there is no store at mistyped" in answer.output
     assert "Temporal: no Temporal server answers at 127.0.0.1:9" in answer.output
     assert "Traceback" not in answer.error
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_in_a_new_folder_nothing_is_missing(tmp_path: Path) -> None:
+    answer = await clotho("doctor", folder=tmp_path)
+    assert "store: none yet; the first run makes .clotho/store" in answer.output
+    assert "! store" not in answer.output
     assert list(tmp_path.iterdir()) == []

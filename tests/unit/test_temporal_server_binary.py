@@ -49,7 +49,7 @@ async def test_builds_once_for_callers_at_the_same_time(tmp_path: Path, go: Path
     cache, lines = tmp_path / "cache", list[str]()
     found = await asyncio.gather(*(binary_from(cache, go=go, announce=lines.append) for _ in range(3)))
     assert set(found) == {cache / "temporal"}
-    assert (tmp_path / "asked").read_text() == f"install {GO_PACKAGE}\n"
+    assert (tmp_path / "asked").read_text() == f"install -v {GO_PACKAGE}\n"
     assert len(lines) == 1
     assert GO_PACKAGE in lines[0]
     assert sorted(path.name for path in cache.iterdir()) == ["temporal", "temporal.lock"]

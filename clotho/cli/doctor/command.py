@@ -30,7 +30,7 @@ from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.isolation import UNISOLATED
 from clotho.sandbox.reaper import PERIOD_SECONDS
 from clotho.sandbox.registry import open_backend
-from clotho.temporal.connection import connect
+from clotho.temporal.connection import connect, is_named
 from clotho.temporal.namespace import creation_command, missing_search_attributes
 
 FIRST_SECONDS, SECOND_SECONDS = 3.0, 5.0
@@ -164,7 +164,17 @@ class Doctor:
             self.gave_up = True
             return otherwise
 
+    @property
+    def _is_new(self) -> bool:
+        """Whether nothing was run in this folder yet, so that nothing is missing."""
+        return (
+            self.settings.store == Settings.model_fields["store"].default
+            and not self.settings.folder.exists()
+        )
+
     async def _store(self) -> tuple[Journal | None, Finding]:
+        if self._is_new:
+            return None, Finding(f"store: none yet; the first run makes {self.settings.store}")
         try:
             journal = await existing_journal(self.settings)
             runs = len(await list_runs(journal))
@@ -179,6 +189,8 @@ class Doctor:
             missing = await missing_search_attributes(client)
         except (InvalidInput, RPCError) as error:
             binary = obtainable_binary()
+            if self._is_new and binary is not None and not is_named(self.settings.temporal):
+                return None, Finding(f"Temporal: none runs yet; `clotho dev` starts one: {binary}")
             own = THREE_WAYS if binary is None else f"or start `clotho dev`, whose server is {binary}"
             return None, Finding(
                 f"Temporal: {error}", f"make it reachable: TEMPORAL_ADDRESS, or --temporal; {own}"
