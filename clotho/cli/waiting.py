@@ -85,5 +85,7 @@ async def _retried_step(client: Client, run: str) -> str | None:
         for step in described.raw_description.pending_activities:
             if step.attempt > 1 and step.HasField("last_failure"):
                 name = step.activity_type.name
-                return f"{workflow}: {name}, attempt {step.attempt}: {step.last_failure.message}"
+                # Of a traceback its last line says what went wrong; it is shown whole where the rollout ends.
+                said = step.last_failure.message.strip().splitlines() or [""]
+                return f"{workflow}: {name}, attempt {step.attempt}: {said[-1]}"
     return None
