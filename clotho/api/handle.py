@@ -197,7 +197,7 @@ class Run:
         return _do(operate())
 
     def __repr__(self) -> str:
-        return f"<Run {self.name}: {self.summary().state}>"
+        return f"<Run {self.name}>"
 
     def _repr_html_(self) -> str:
         from clotho.api.html import run_html

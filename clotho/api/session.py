@@ -3,6 +3,8 @@
 import asyncio
 import atexit
 import ctypes
+import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +16,7 @@ from clotho import application
 from clotho.cli.options import existing_journal, open_journal
 from clotho.cli.waiting import until_served
 from clotho.config import Settings, TemporalSettings, development_services, load_settings
-from clotho.embedded.services import Ports, await_ended
+from clotho.embedded.services import Ports, await_ended, services_run
 from clotho.errors import InvalidInput, Unavailable
 from clotho.journal import Journal
 from clotho.processes.child import ChildProcess
@@ -22,6 +24,7 @@ from clotho.temporal.connection import connect, is_named
 
 Say = Callable[[str], None]
 PERIOD = 0.1
+ENDING_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -112,11 +115,17 @@ async def start_services(settings: Settings, say: Say) -> Settings:
 def stop_services(child: ChildProcess, folder: Path) -> None:
     """End services with this process. Workers finish the calls that they have in flight; Ctrl-C ends these, too."""
     child.terminate()
-    try:
-        await_ended(folder, told=True)
-    except KeyboardInterrupt:
-        child.terminate()
-        await_ended(folder, told=True)
+    noted, began = False, time.monotonic()
+    while services_run(folder):
+        if not noted and time.monotonic() - began > ENDING_SECONDS:
+            sys.stderr.write(
+                "services are ending; workers finish the calls in flight (Ctrl-C: end them now)\n"
+            )
+            noted = True
+        try:
+            time.sleep(PERIOD)
+        except KeyboardInterrupt:
+            child.terminate()
 
 
 @cache

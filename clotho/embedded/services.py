@@ -270,14 +270,28 @@ def exclusive(folder: Path) -> Iterator[Callable[[], None]]:
         yield ending
 
 
-def await_ended(folder: Path, *, told: bool = False) -> None:
-    """Block until no services of `folder` are ending. Others run on, unless they were `told` to end."""
+def services_run(folder: Path) -> bool:
+    """Whether services of `folder` run, or are ending."""
+    try:
+        lock = (folder / "services.lock").open()
+    except OSError:
+        return False
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def await_ended(folder: Path) -> None:
+    """Block until no services of `folder` are ending; those that run on aren't waited for."""
     try:
         lock = (folder / "services.lock").open()
     except OSError:
         return
     with lock:
-        if told or lock.read() == ENDING:
+        if lock.read() == ENDING:
             fcntl.flock(lock, fcntl.LOCK_SH)
 
 
