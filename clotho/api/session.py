@@ -24,7 +24,7 @@ from clotho.temporal.connection import connect, is_named
 
 Say = Callable[[str], None]
 PERIOD = 0.1
-ENDING_SECONDS = 2.0
+ENDING_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
