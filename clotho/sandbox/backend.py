@@ -37,7 +37,7 @@ class SandboxSpec(FrozenModel):
     """A run's requirements of its sandboxes."""
 
     backend: AnyBackendConfig = LocalConfig()
-    """The backend that makes them: its name, `module:Class`, or its configuration (`docs/sandboxes.md`)."""
+    """The backend that makes them: its name, `module:Class`, or its configuration (`docs/sandbox-backends.md`)."""
     memory_mb: int = 5120
     """Memory of a sandbox, in MiB."""
     disk_mb: int = 51_200

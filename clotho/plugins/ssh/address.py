@@ -39,4 +39,4 @@ class SshSettings(PluginSettings):
 
     plugin: ClassVar[str] = "ssh"
     hosts: tuple[SshHost, ...] = ()
-    """The hosts of sandboxes, each with the fields that the page on sandboxes names."""
+    """The hosts of sandboxes, each with the fields that the page on sandbox backends names."""
