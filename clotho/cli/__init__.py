@@ -73,8 +73,7 @@ OWN = (
     Command(
         "resume",
         "clotho.cli.operate:resume",
-        "Resume a run, group or rollout, with all that is paused of it. "
-        "Unscored groups of a run that has ended are started again.",
+        "Resume a run, group or rollout, with what is paused in it, and start a run's unscored groups again.",
     ),
     Command(
         "cancel",

@@ -45,15 +45,14 @@ def resume(
     name: Name,
     store: Store = None,
     temporal: Address = None,
-    budget: Annotated[str | None, typer.Option(help="The run's new budget, as JSON.", metavar="JSON")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Its new budget: cost=30, or JSON.", metavar="JSON")
+    ] = None,
     prices: Annotated[
         str | None, typer.Option(help="Its new prices, as `clotho run` takes them.", metavar="JSON|FILE")
     ] = None,
 ) -> None:
-    """Resume a run, group or rollout, with all that is paused of it.
-
-    Unscored groups of a run that has ended are started again.
-    """
+    """Resume a run, group or rollout, with what is paused in it, and start a run's unscored groups again."""
     asked = {"budget": budget, "prices": prices}
     settings = checked_settings({name: text for name, text in asked.items() if text is not None})
     operate(partial(resume_now, account=settings), name, store, temporal)

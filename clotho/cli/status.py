@@ -172,6 +172,10 @@ async def show_running(
         return
     if everything:
         console.print(workflows_table(workflows))
+    else:
+        for execution, _ in workflows.listed:
+            if (text := verifying_text(execution)) is not None:
+                one_line(console, f"{execution.id}: {text}")
     for text in author_tracebacks(workflows):
         one_line(console, text, "red")
     if await is_running(client, campaign_id(run)):

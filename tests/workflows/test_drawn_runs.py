@@ -103,7 +103,7 @@ async def test_a_run_that_an_adapter_draws_is_operated_by_the_command(
     lines = [line async for line in export_lines(journal, name, Format.GROUPS)]
     assert {json.loads(line)["group"] for line in lines} == {first, second}
     assert await operate.retry(Target.named(name)) is False
-    with pytest.raises(InvalidInput, match="scored: there is nothing left"):
+    with pytest.raises(InvalidInput, match="scored: there is nothing to retry"):
         await operate.retry(Target.named(second))
     for unheard in (f"{name}/i-b.0", f"{name}/g000000"):
         with pytest.raises(InvalidInput, match="there is no group"):
