@@ -54,6 +54,7 @@ from clotho.rollouts.verification import (
 )
 from clotho.run_settings import OnRewardError
 from clotho.runs.manifest import read_manifest
+from clotho.tools.dispatch import Dispatcher
 
 GRADINGS_EXHAUSTED = 3
 """Sandboxes for grading that a rollout's verification may use up: what the agent left would use up every one."""
@@ -106,6 +107,7 @@ class Verifier:
             return await self._given_up(request, request.exhausted)
         if request.lease is not None:
             await self._sandboxes.held(request.rollout, request.lease.number)
+        # Before anything is read or checkpointed: its number fences off a former process that is still at work.
         claim = await self._claims.take(verification_claims_prefix(request.rollout))
         manifest = await read_manifest(self._journal, request.run)
         environment = await self._environments.get(manifest)
@@ -131,72 +133,118 @@ class Verifier:
                 claim,
                 lease,
             )
-            epoch, number = sandboxes.epoch, 0 if lease is None else lease.number
-            answers = epoch_answers_prefix(request.rollout, epoch, number)
-            calls = await JournalledCalls.read(self._journal, answers)
-            workspace = Workspace(
-                rollout=request.rollout,
-                place=("verify", epoch),
-                open=sandboxes.open,
-                open_to_read=partial(sandboxes.open, only_reads=True),
-                dispatcher=dispatcher,
-                tools=dispatcher.names,
-                settings=manifest.tool_settings,
-                once=journalled_parts(self._journal, request.rollout, "verify"),
-                start=sandboxes.start,
-                open_grading=sandboxes.open_grading,
-                calls=calls,
+            entry = await self._verify_in_epoch(sandboxes, manifest, dispatcher, transcript, raised)
+            if entry is not None:
+                return entry
+            lease = sandboxes.lease  # an epoch may have opened the first sandbox of its rollout
+
+    async def _verify_in_epoch(
+        self,
+        sandboxes: EpochSandboxes,
+        manifest: RunManifest,
+        dispatcher: Dispatcher,
+        transcript: Transcript,
+        raised: str,
+    ) -> RewardEntry | None:
+        """The reward that an epoch comes to; None where it was given up for the next one."""
+        request, lease, epoch = sandboxes.request, sandboxes.lease, sandboxes.epoch
+        answers = epoch_answers_prefix(request.rollout, epoch, 0 if lease is None else lease.number)
+        calls = await JournalledCalls.read(self._journal, answers)
+        workspace = self._workspace(sandboxes, manifest, dispatcher, calls)
+        clock, failed, refused, voided = time.monotonic(), None, None, None
+        try:
+            reward = await self._reward(
+                sandboxes, transcript, workspace, calls, manifest.verification_seconds
             )
-            clock, failed, refused, voided = time.monotonic(), None, None, None
-            try:
-                reward = await _score(sandboxes, transcript, workspace, manifest.verification_seconds)
-                calls.require_all_made()
-            except CommandConflict as conflict:
-                await self._give_up(sandboxes, EpochFailure(str(conflict), conflict=True))
-                lease = sandboxes.lease
-                continue
-            except GradingSandboxLost as lost:
-                await self._give_up(sandboxes, EpochFailure(str(lost), lost.exhausted, grading_lost=True))
+            if reward is None:
+                return None
+        except WorkspaceRefused as refusal:
+            reward, refused = Reward(score=0.0), truncate_middle(str(refusal))
+        except EnvironmentFailed as failure:
+            # Journalled before it is judged: attempts are counted across processes, and outages aren't among them.
+            exception = RaisedEntry(reason=truncate_middle(str(failure)))
+            failure.times = await self._journal.append(raised, exception) + 1
+            last = policy_for(kind_of(failure)).is_last(failure.times)
+            if await _blames_agent(failure, sandboxes, workspace, manifest.verification_seconds):
+                voided = exception.reason
+            elif last and manifest.on_reward_error is OnRewardError.ZERO:
+                failed = exception.reason
+            else:
                 raise
-            except SandboxLost as lost:
-                own = sandboxes.has_own
-                await self._give_up(
-                    sandboxes, EpochFailure(str(lost), lost.exhausted if own else None, grading_lost=own)
-                )
-                if own:
-                    raise GradingSandboxLost(str(lost), lost.exhausted) from lost
-                raise
-            except WorkspaceRefused as refusal:
-                reward, refused = Reward(score=0.0), truncate_middle(str(refusal))
-            except EnvironmentFailed as failure:
-                exception = RaisedEntry(reason=truncate_middle(str(failure)))
-                failure.times = await self._journal.append(raised, exception) + 1
-                last = policy_for(kind_of(failure)).is_last(failure.times)
-                if await _blames_agent(failure, sandboxes, workspace, manifest.verification_seconds):
-                    voided = exception.reason
-                elif last and manifest.on_reward_error is OnRewardError.ZERO:
-                    failed = exception.reason
-                else:
-                    raise
-                reward = Reward(score=0.0)
-            finally:
-                await workspace.close()
-            await sandboxes.close()
-            return RewardEntry(
-                score=reward.score,
-                breakdown=reward.breakdown,
-                log=reward.log,
-                artifacts=await keep_artifacts(self._journal, request.run, reward.artifacts),
-                lease=sandboxes.lease,
-                epoch=epoch,
-                claim=claim,
-                seconds=time.monotonic() - clock,
-                error=failed,
-                verifier_failed=voided,
-                refused=refused,
-                in_agents_instance=sandboxes.keep_services,
-                code=environment.fingerprint,
+            reward = Reward(score=0.0)
+        finally:
+            await workspace.close()
+        await sandboxes.close()
+        return RewardEntry(
+            score=reward.score,
+            breakdown=reward.breakdown,
+            log=reward.log,
+            artifacts=await keep_artifacts(self._journal, request.run, reward.artifacts),
+            lease=sandboxes.lease,
+            epoch=epoch,
+            claim=sandboxes.claim,
+            seconds=time.monotonic() - clock,
+            error=failed,
+            verifier_failed=voided,
+            refused=refused,
+            in_agents_instance=sandboxes.keep_services,
+            code=sandboxes.environment.fingerprint,
+        )
+
+    def _workspace(
+        self,
+        sandboxes: EpochSandboxes,
+        manifest: RunManifest,
+        dispatcher: Dispatcher,
+        calls: JournalledCalls,
+    ) -> Workspace:
+        """What the author's code works in: it opens the epoch's sandboxes when they are first needed."""
+        rollout = sandboxes.request.rollout
+        return Workspace(
+            rollout=rollout,
+            place=("verify", sandboxes.epoch),
+            open=sandboxes.open,
+            open_to_read=partial(sandboxes.open, only_reads=True),
+            dispatcher=dispatcher,
+            tools=dispatcher.names,
+            settings=manifest.tool_settings,
+            once=journalled_parts(self._journal, rollout, "verify"),
+            start=sandboxes.start,
+            open_grading=sandboxes.open_grading,
+            calls=calls,
+        )
+
+    async def _reward(
+        self,
+        sandboxes: EpochSandboxes,
+        transcript: Transcript,
+        workspace: Workspace,
+        calls: JournalledCalls,
+        seconds: float,
+    ) -> Reward | None:
+        """The reward of the author's code; None where it took another way than before.
+
+        That and a lost sandbox end the epoch. Its end is journalled first, so that the next attempt begins another
+        one.
+        """
+        try:
+            reward = await _score(sandboxes, transcript, workspace, seconds)
+            calls.require_all_made()
+        except CommandConflict as conflict:
+            await self._give_up(sandboxes, EpochFailure(str(conflict), conflict=True))
+            return None
+        except GradingSandboxLost as lost:
+            await self._give_up(sandboxes, EpochFailure(str(lost), lost.exhausted, grading_lost=True))
+            raise
+        except SandboxLost as lost:
+            own = sandboxes.has_own  # then the agent's is still there, and the rollout has lost none
+            await self._give_up(
+                sandboxes, EpochFailure(str(lost), lost.exhausted if own else None, grading_lost=own)
             )
+            if own:
+                raise GradingSandboxLost(str(lost), lost.exhausted) from lost
+            raise
+        return reward
 
     async def _epochs_given_up(self, rollout: str) -> list[EpochEntry]:
         keys = await self._journal.keys(epoch_prefix(rollout))

@@ -34,9 +34,9 @@ from clotho.runs.sandbox_calls import JournalledCall
 from clotho.sandbox.backend import SandboxInstance
 from clotho.sandbox.supervised.layout import PathUnseen
 from clotho.tools import delegate_task
-from clotho.tools.dispatch import Dispatched, beyond_limit, refused
+from clotho.tools.dispatch import beyond_limit, refused
 from clotho.tools.shell import SLOT, last_job
-from clotho.tools.tool import CallContext
+from clotho.tools.tool import CallContext, Dispatched
 
 
 @dataclass

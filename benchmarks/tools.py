@@ -33,10 +33,10 @@ from clotho.plugins.skills.settings import SkillsSettings
 from clotho.plugins.web.settings import WebSettings
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.registry import open_backend
-from clotho.tools.dispatch import OWN_SCOPE, Dispatched, Dispatcher
+from clotho.tools.dispatch import OWN_SCOPE, Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.source import ProbedSandbox
-from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.tool import CallContext, Dispatched, ToolSettings
 from environments.mcp_tasks import ACCOUNTS, SERVER
 from environments.web_research import CORPUS
 

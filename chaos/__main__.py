@@ -18,7 +18,7 @@ from chaos.delivery.cell import play_all as play_deliveries
 from chaos.delivery.faults import FAULTS as DELIVERY_FAULTS
 from chaos.delivery.faults import PHASES as DELIVERY_PHASES
 from chaos.delivery.results import DeliveryResult
-from chaos.faults import faults
+from chaos.faults import FAULTS
 from chaos.lanes import LANES
 from chaos.phases import EVERY_PHASE, PHASES
 from chaos.results import CellResult
@@ -83,7 +83,7 @@ def arguments() -> argparse.Namespace:
 
 
 def every_fault() -> list[str]:
-    return [*faults(), *CONTAINER_FAULTS, *tool_faults.FAULTS, *DELIVERY_FAULTS]
+    return [*FAULTS, *CONTAINER_FAULTS, *tool_faults.FAULTS, *DELIVERY_FAULTS]
 
 
 def playable() -> list[Name]:
@@ -91,7 +91,7 @@ def playable() -> list[Name]:
     far = ssh_host.can_be_started()
     return [
         (name, phase)
-        for name, fault in faults().items()
+        for name, fault in FAULTS.items()
         for phase in fault.phases
         if far or not fault.through_ssh
     ]
@@ -116,7 +116,7 @@ def main() -> None:
     quiet = TelemetryConfig(logging=LoggingConfig(filter=TelemetryFilter("ERROR", "ERROR")))
     Runtime.set_default(Runtime(telemetry=quiet))
     if options.soak:
-        repeatable = [name for name, fault in faults().items() if fault.repeatable]
+        repeatable = [name for name, fault in FAULTS.items() if fault.repeatable]
         kinds = [name for name in repeatable if name in (options.fault or repeatable)]
         if not kinds:
             sys.exit(f"--soak strikes with {', '.join(repeatable)}")
@@ -138,7 +138,7 @@ def main() -> None:
     names = left(of_rollouts, rollouts, options)
     expected = None
     if names or (options.write and of_rollouts):
-        expected = asyncio.run(lanes.play_all(names, faults(), rollouts.keep, options.lanes))
+        expected = asyncio.run(lanes.play_all(names, FAULTS, rollouts.keep, options.lanes))
     if names := left(of_contained, contained, options):
         asyncio.run(lanes.play_all(names, CONTAINER_FAULTS, contained.keep, options.lanes, contained=True))
     asyncio.run(play_tools(left(of_tools, tooled, options), tooled.keep, options.lanes))

@@ -180,14 +180,14 @@ async def starve_workers(stage: Stage, hit: Hit, rollout: str) -> None:
         stage.limit_files(roles, files)
 
 
-def partition(seconds: float) -> Strike:
+def partition(seconds: float) -> Fault:
     async def strike(stage: Stage, hit: Hit, rollout: str) -> None:
         stage.link.cut()
         hit.release()
         await asyncio.sleep(seconds)
         stage.link.heal()
 
-    return strike
+    return Fault(f"workers cut off from Temporal for {seconds:g} s", strike, TEMPORAL_LIMIT)
 
 
 async def stop_worker(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -248,65 +248,59 @@ async def _reset(stage: Stage, workflow: str) -> None:
     )
 
 
-def faults(partition_seconds: float = PARTITION) -> dict[str, Fault]:
-    return {
-        "worker": Fault("SIGKILL of a worker", kill_worker, WORKER_LIMIT, counts_from_strike=True),
-        "workers": Fault("SIGKILL of all workers", kill_workers, WORKER_LIMIT, counts_from_strike=True),
-        "local-step": Fault(
-            "SIGKILL of a worker within a step of its own process, which Temporal knows nothing of",
-            kill_in_local_step,
-            WORKER_LIMIT,
-            counts_from_strike=True,
-            phases=LOCAL_STEPS,
-        ),
-        "continued": Fault(
-            "SIGKILL of all workers and of Temporal, while rollouts continue as new within two turns",
-            kill_workers_and_temporal,
-            TEMPORAL_LIMIT,
-            phases=tuple(EVERY_PHASE),
-            short_histories=True,
-        ),
-        "temporal": Fault(
-            f"SIGKILL of Temporal, back after {OUTAGE:g} s with its database", kill_temporal, TEMPORAL_LIMIT
-        ),
-        "model": Fault("SIGKILL of the model server", kill_model),
-        "sandbox": Fault("a sandbox destroyed, files and all", destroy_sandbox),
-        "supervisor": Fault("SIGKILL of a sandbox's supervisor", kill_supervisor),
-        "ssh-host": Fault(
-            f"SIGKILL of a sandbox host reached through ssh, and of its sandboxes, back after {HOST_OUTAGE:g} s",
-            kill_far_host,
-            through_ssh=True,
-        ),
-        "store-slow": Fault("store: every write takes 2 s more", slow_store, rules=SLOW_WRITE_RULE),
-        "store-refuses": Fault(
-            f"store refuses writes for {STORE_OUTAGE:g} s", refuse_writes, small_disk=STORE
-        ),
-        "disk-full": Fault(f"the store's disk is full for {STORE_OUTAGE:g} s", fill_disk, small_disk=STORE),
-        "sandboxes-full": Fault(
-            f"the disk under the sandboxes is full for {STORE_OUTAGE:g} s",
-            fill_sandboxes,
-            small_disk=SANDBOXES,
-        ),
-        "descriptors": Fault(f"a host without descriptors for {STARVED:g} s", starve_workers),
-        "partition": Fault(
-            f"workers cut off from Temporal for {partition_seconds:g} s",
-            partition(partition_seconds),
-            TEMPORAL_LIMIT,
-        ),
-        "stopped": Fault(f"SIGSTOP of a worker for {STOPPED:g} s", stop_worker, WORKER_LIMIT),
-        "terminate-rollout": Fault("rollout terminated", terminate_rollout, by_operator=True),
-        "reset-rollout": Fault("rollout reset", reset_rollout, by_operator=True),
-        "terminate-group": Fault("group terminated", terminate_group, by_operator=True),
-        "reset-group": Fault("group reset", reset_group, by_operator=True),
-        "terminate-start": Fault(
-            "campaign terminated, started at once by name", terminate_and_start, by_operator=True
-        ),
-        "database": Fault("Temporal's database deleted", delete_database, by_operator=True),
-        "namespaces": Fault(
-            "the run closed in its namespace, gone on in another on the same store and host",
-            move_to_another_namespace,
-            by_operator=True,
-            most_losses=MOST_LOSSES,
-            for_good=True,
-        ),
-    }
+FAULTS = {
+    "worker": Fault("SIGKILL of a worker", kill_worker, WORKER_LIMIT, counts_from_strike=True),
+    "workers": Fault("SIGKILL of all workers", kill_workers, WORKER_LIMIT, counts_from_strike=True),
+    "local-step": Fault(
+        "SIGKILL of a worker within a step of its own process, which Temporal knows nothing of",
+        kill_in_local_step,
+        WORKER_LIMIT,
+        counts_from_strike=True,
+        phases=LOCAL_STEPS,
+    ),
+    "continued": Fault(
+        "SIGKILL of all workers and of Temporal, while rollouts continue as new within two turns",
+        kill_workers_and_temporal,
+        TEMPORAL_LIMIT,
+        phases=tuple(EVERY_PHASE),
+        short_histories=True,
+    ),
+    "temporal": Fault(
+        f"SIGKILL of Temporal, back after {OUTAGE:g} s with its database", kill_temporal, TEMPORAL_LIMIT
+    ),
+    "model": Fault("SIGKILL of the model server", kill_model),
+    "sandbox": Fault("a sandbox destroyed, files and all", destroy_sandbox),
+    "supervisor": Fault("SIGKILL of a sandbox's supervisor", kill_supervisor),
+    "ssh-host": Fault(
+        f"SIGKILL of a sandbox host reached through ssh, and of its sandboxes, back after {HOST_OUTAGE:g} s",
+        kill_far_host,
+        through_ssh=True,
+    ),
+    "store-slow": Fault("store: every write takes 2 s more", slow_store, rules=SLOW_WRITE_RULE),
+    "store-refuses": Fault(f"store refuses writes for {STORE_OUTAGE:g} s", refuse_writes, small_disk=STORE),
+    "disk-full": Fault(f"the store's disk is full for {STORE_OUTAGE:g} s", fill_disk, small_disk=STORE),
+    "sandboxes-full": Fault(
+        f"the disk under the sandboxes is full for {STORE_OUTAGE:g} s",
+        fill_sandboxes,
+        small_disk=SANDBOXES,
+    ),
+    "descriptors": Fault(f"a host without descriptors for {STARVED:g} s", starve_workers),
+    "partition": partition(PARTITION),
+    "stopped": Fault(f"SIGSTOP of a worker for {STOPPED:g} s", stop_worker, WORKER_LIMIT),
+    "terminate-rollout": Fault("rollout terminated", terminate_rollout, by_operator=True),
+    "reset-rollout": Fault("rollout reset", reset_rollout, by_operator=True),
+    "terminate-group": Fault("group terminated", terminate_group, by_operator=True),
+    "reset-group": Fault("group reset", reset_group, by_operator=True),
+    "terminate-start": Fault(
+        "campaign terminated, started at once by name", terminate_and_start, by_operator=True
+    ),
+    "database": Fault("Temporal's database deleted", delete_database, by_operator=True),
+    "namespaces": Fault(
+        "the run closed in its namespace, gone on in another on the same store and host",
+        move_to_another_namespace,
+        by_operator=True,
+        most_losses=MOST_LOSSES,
+        for_good=True,
+    ),
+}
+"""Every fault of this table by its name, which `--fault` takes."""

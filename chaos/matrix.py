@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from benchmarks.machine import machine
-from chaos.faults import faults
+from chaos.faults import FAULTS
 from chaos.phases import EVERY_PHASE
 from chaos.results import CellResult, Run
 from chaos.stage import HEARTBEAT
@@ -53,7 +53,7 @@ def document(results: Mapping[Name, Sequence[CellResult]], undisturbed: Run, ver
         f"Measured on {machine()}: {len(results)} cells, each with {len(undisturbed.rewards)} rollouts and "
         f"{undisturbed.calls} commands, all with the same version of the code ({version}).",
         "",
-        *table(faults(), EVERY_PHASE, results),
+        *table(FAULTS, EVERY_PHASE, results),
     ]
     return "\n".join([*lines, "", totals(results), "", LEGEND])
 

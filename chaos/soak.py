@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from temporalio.service import RPCError, RPCStatusCode
 
 from chaos.cell import Stuck, completion, counted, undisturbed
-from chaos.faults import Fault, faults
+from chaos.faults import FAULTS, Fault, partition
 from chaos.phases import Hit, fail_folder
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
@@ -25,7 +25,8 @@ ENDED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 async def soak(minutes: float, names: Sequence[str], seed: int, say: Callable[[str], None]) -> bool:
     """Whether every round kept every promise. The same seed draws the same faults, at other moments."""
-    kinds = {name: fault for name, fault in faults(PARTITION).items() if name in names}
+    shorter = FAULTS | {"partition": partition(PARTITION)}
+    kinds = {name: fault for name, fault in shorter.items() if name in names}
     end, chance = time.monotonic() + 60 * minutes, random.Random(seed)
     good, number = True, 0
     async with scratch() as folder, servers_in(folder / "soak") as servers:

@@ -25,10 +25,17 @@ from clotho.identifiers.hashed import job_key
 from clotho.plugin import load, plugins
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.claims import is_first
-from clotho.tools.dispatch import Dispatcher
 from clotho.tools.results import INTERRUPTED, problem
 from clotho.tools.shell import SLOT, last_job
-from clotho.tools.tool import CallContext, Question, ToolOutcome, ToolSettings, each_time, stands
+from clotho.tools.tool import (
+    CallContext,
+    Question,
+    ToolDispatcher,
+    ToolOutcome,
+    ToolSettings,
+    each_time,
+    stands,
+)
 
 LARGEST_FILE = 1 << 30
 UNLIMITED = 1 << 40
@@ -48,7 +55,7 @@ class Workspace:
     place: tuple[str | int, ...]
     """The place of its calls in the rollout: their keys derive from it."""
     open: Callable[[], Coroutine[Any, Any, SandboxInstance]]
-    dispatcher: Dispatcher
+    dispatcher: ToolDispatcher
     tools: tuple[str, ...]
     settings: ToolSettings
     once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]] = each_time
@@ -120,7 +127,7 @@ class Workspace:
     # ---- the calls of a ToolContext ----
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        tool = self.dispatcher.registry.get(name)
+        tool = self.dispatcher.tool(name)
         found_again = name == "terminal" or (tool is not None and tool.read_only)
         answer = await self._answer(
             "call_tool", (name, arguments), not found_again, partial(self._call_tool, name, arguments)

@@ -12,8 +12,8 @@ from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.step_request import StepRequest
 from clotho.sandbox.checkpoints import Checkpoint
 
-if TYPE_CHECKING:  # an author's module needs none of the dispatch of tools
-    from clotho.tools.dispatch import Dispatched
+if TYPE_CHECKING:  # an author's module needs none of the tools
+    from clotho.tools.tool import Dispatched
 
 ERROR_RESULT_CHARACTERS = 300
 """Characters of a failed call's result that metrics keep; the model is shown more."""

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -17,7 +17,7 @@ from clotho.tools.arguments import coerce, parsed_arguments, require_text, viola
 from clotho.tools.registry import Registry
 from clotho.tools.results import problem, refusal
 from clotho.tools.secrecy import Redactors
-from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+from clotho.tools.tool import Arguments, CallContext, CallFailure, Dispatched, Tool, ToolOutcome
 from clotho.untrusted import Unreadable, in_thread_if_long, load_json
 
 MAX_ARGUMENTS_CHARS = 150
@@ -28,35 +28,6 @@ OWN_SCOPE = f"process-{os.getpid()}"
 log = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome", bound=ToolOutcome | None)
-
-
-@dataclass(frozen=True)
-class CallFailure:
-    """A call that counts as a tool error, bounded for metrics."""
-
-    tool: str
-    arguments: str
-    """The arguments as the model wrote them, at most 150 characters."""
-    error: str
-    """The error, at most 300 characters."""
-
-
-@dataclass(frozen=True)
-class Dispatched:
-    """The outcome of a call, ready for the journal."""
-
-    content: str
-    """The text that the model is shown."""
-    failure: CallFailure | None = None
-    state: dict[str, JsonValue] = field(default_factory=dict)
-    changes: bool = False
-    """The tool ran, and the call may have changed the sandbox."""
-    spilled: bool = False
-    """The result was too long, and went into a file of the sandbox."""
-    exit_code: int | None = None
-    """The exit code in a command's result."""
-    names_error: bool = False
-    """The result names an error, whether or not it counts as one."""
 
 
 class Dispatcher:
@@ -74,6 +45,9 @@ class Dispatcher:
     def names(self) -> tuple[str, ...]:
         return self.registry.names
 
+    def tool(self, name: str) -> Tool | None:
+        return self.registry.get(name)
+
     def with_tools(self, tools: Iterable[Tool]) -> "Dispatcher":
         """This one, with further tools."""
         found = copy(self)
@@ -88,7 +62,7 @@ class Dispatcher:
         `offered` are the rollout's tools, `turn_chars` the characters of the earlier results of this turn.
         Errors of the infrastructure and cancellation propagate: they are nothing a model should see.
         """
-        tool = self.registry.get(name) if name in offered else None
+        tool = self.tool(name) if name in offered else None
         if tool is None and name in offered:
             raise HostUnavailable(f"the tool {displayable(name)} of this run isn't installed on this host")
         if tool is None:
@@ -119,7 +93,7 @@ class Dispatcher:
         `offered` are the rollout's tools, `shown` is what the model was shown of it, `spilled` whether its
         result went into a file.
         """
-        tool = self.registry.get(name)
+        tool = self.tool(name)
         if tool is None:
             return None
         accepted = await in_thread_if_long(len(arguments), accepted_arguments, tool, arguments)

@@ -91,9 +91,8 @@ class ExecuteCode(Tool):
 def _callable(context: CallContext) -> list[Tool]:
     """The tools that the code of a call may call."""
     assert context.dispatcher is not None, "code was run without a dispatcher"
-    return [
-        tool for tool in context.dispatcher.registry if tool.called_by_code and tool.name in context.offered
-    ]
+    offered = (context.dispatcher.tool(name) for name in sorted(context.offered))
+    return [tool for tool in offered if tool is not None and tool.called_by_code]
 
 
 class Execution:
@@ -205,7 +204,7 @@ class Execution:
                 raise _NotMade from None
             return ToolOutcome(content=done.content, state=done.state)
 
-        tool = dispatcher.registry.get(name)
+        tool = dispatcher.tool(name)
         if tool is not None and name in self._callable and tool.sandboxed:
             self.repeatable &= tool.repeats(context.settings)
         # A call in a lost sandbox has to be made in the next one, too; a search hasn't.

@@ -2,9 +2,9 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from pydantic import JsonValue
 
@@ -13,9 +13,6 @@ from clotho.identifiers.hashed import job_key
 from clotho.plugin_settings import BroughtToolset, RunKind, RunSections, run_settings_here
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
-
-if TYPE_CHECKING:
-    from clotho.tools.dispatch import Dispatcher
 
 Arguments = dict[str, Any]
 """Tool arguments after coercion to the tool's schema."""
@@ -74,6 +71,35 @@ class ToolOutcome(FrozenModel):
     """Slots of state left for later calls of this rollout; a slot belongs to the tools that name it."""
 
 
+@dataclass(frozen=True)
+class CallFailure:
+    """A call that counts as a tool error, bounded for metrics."""
+
+    tool: str
+    arguments: str
+    """The arguments as the model wrote them, at most 150 characters."""
+    error: str
+    """The error, at most 300 characters."""
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """The outcome of a call, ready for the journal."""
+
+    content: str
+    """The text that the model is shown."""
+    failure: CallFailure | None = None
+    state: dict[str, JsonValue] = field(default_factory=dict)
+    changes: bool = False
+    """The tool ran, and the call may have changed the sandbox."""
+    spilled: bool = False
+    """The result was too long, and went into a file of the sandbox."""
+    exit_code: int | None = None
+    """The exit code in a command's result."""
+    names_error: bool = False
+    """The result names an error, whether or not it counts as one."""
+
+
 async def _first() -> bool:
     return True
 
@@ -117,7 +143,7 @@ class CallContext:
     """Reads an environment variable of the worker: keys are named by theirs."""
     scope: str = ""
     """Names what the workers of one host and store share, such as its browser."""
-    dispatcher: "Dispatcher | None" = None
+    dispatcher: "ToolDispatcher | None" = None
     """For calls of other tools within this one."""
     delegated: DelegatedTask | None = None
     """The task that this call has delegated."""
@@ -153,6 +179,22 @@ class Question:
     settings: ToolSettings
     once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]]
     variable: Callable[[str], str | None]
+
+
+class ToolDispatcher(Protocol):
+    """What a call sees of its dispatcher (`clotho/tools/dispatch.py`): the other tools, and calls of them."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def variable(self) -> Callable[[str], str | None]: ...
+
+    def tool(self, name: str) -> "Tool | None": ...
+
+    async def run(
+        self, name: str, arguments: str, offered: Collection[str], context: CallContext, turn_chars: int = 0
+    ) -> Dispatched: ...
 
 
 class Tool(ABC):

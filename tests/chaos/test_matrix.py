@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from chaos.faults import faults
+from chaos.faults import FAULTS, partition
 from chaos.lanes import play_all
 from chaos.results import CellResult
 from chaos.ssh_host import can_be_started
@@ -29,7 +29,7 @@ CELLS: tuple[Name, ...] = (
 async def results() -> Mapping[Name, CellResult]:
     played: list[CellResult] = []
     with patience():
-        await play_all(CELLS, faults(PARTITION), played.append, LANES)
+        await play_all(CELLS, FAULTS | {"partition": partition(PARTITION)}, played.append, LANES)
     return {(result.fault, result.phase): result for result in played}
 
 

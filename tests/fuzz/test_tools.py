@@ -21,8 +21,8 @@ from clotho.plugins.browser.settings import BrowserSettings
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.arguments import MAX_CHARS
-from clotho.tools.dispatch import Dispatched, accepted_arguments
-from clotho.tools.tool import Tool, ToolOutcome
+from clotho.tools.dispatch import accepted_arguments
+from clotho.tools.tool import Dispatched, Tool, ToolOutcome
 from tests.event_loop import watched_callbacks
 from tests.fuzz.runner import Fuzzer
 from tests.fuzz.tool_arguments import ToolCase, arguments, case

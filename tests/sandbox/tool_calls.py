@@ -9,9 +9,9 @@ from pydantic import JsonValue
 from clotho.config import variable
 from clotho.identifiers.ids import call_id
 from clotho.sandbox.backend import SandboxInstance
-from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
-from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.tool import CallContext, Dispatched, ToolSettings
 
 REGISTRY = Registry.discover()
 

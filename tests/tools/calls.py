@@ -16,9 +16,9 @@ from clotho.plugins.skills.settings import SkillsSettings
 from clotho.plugins.web.settings import WebSettings
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
-from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
-from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
+from clotho.tools.tool import CallContext, Dispatched, ToolOutcome, ToolSettings
 from tests.support import PATIENCE_SECONDS
 from tests.tools.ledgers import HOST_ACCOUNTS, MCP_SERVERS, MCP_TOOLS, SERVERS, START
 from tests.tools.model_service import shared_server

@@ -16,10 +16,10 @@ from clotho.environment.tools import registry_of
 from clotho.errors import HostUnavailable, InvalidInput, SandboxLost
 from clotho.sandbox.backend import SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
-from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.results import INTERRUPTED
-from clotho.tools.tool import CallContext
+from clotho.tools.tool import CallContext, Dispatched
 from tests.tools import own_tools
 from tests.tools.calls import ToolCalls, fields
 

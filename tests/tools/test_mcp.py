@@ -17,9 +17,9 @@ from clotho.plugin_settings import sections_of
 from clotho.plugins.mcp.servers import McpServers
 from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.mcp.tool import McpTool, tools_of
-from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
-from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
+from clotho.tools.tool import CallContext, Dispatched, ToolOutcome, ToolSettings
 
 SERVER = Path(__file__).parent / "mcp_server.py"
 VARIABLES = {"PATH": "/usr/bin:/bin", "NOTES_TOKEN": "s3cret-token", "EMPTY": ""}

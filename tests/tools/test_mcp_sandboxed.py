@@ -19,10 +19,10 @@ from clotho.plugins.mcp.tool import McpTool, Offer, mcp_tool, tools_of
 from clotho.sandbox.backend import JobState, SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.code_stubs import function
-from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.source import ProbedSandbox
-from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
+from clotho.tools.tool import CallContext, Dispatched, ToolOutcome, ToolSettings
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.tools.calls import REGISTRY
 from tests.tools.test_mcp import UNKNOWN, result

@@ -21,8 +21,8 @@ from clotho.plugins.services.image_generate import ImageGenerate
 from clotho.plugins.services.settings import ModelService, ModelServices
 from clotho.plugins.web.fetching import Fetcher
 from clotho.testing import ScriptedCall, sandboxed_context
-from clotho.tools.dispatch import Dispatched, Dispatcher
-from clotho.tools.tool import CallContext, ToolOutcome, ToolSettings
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.tool import CallContext, Dispatched, ToolOutcome, ToolSettings
 from tests.tools.calls import REGISTRY, ToolCalls, fields
 from tests.tools.model_service import PNG, ModelServer, completion, images
 

@@ -11,8 +11,8 @@ from clotho.environment import AgentResult, Environment, EnvironmentConfig, Item
 from clotho.errors import ServiceRejected
 from clotho.plugins.skills.library import MOST_CHANGED_CHARS, MOST_FILE_CHARS
 from clotho.testing import ScriptedCall, sandboxed_context
-from clotho.tools.dispatch import Dispatched, Dispatcher
-from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.tool import CallContext, Dispatched, ToolSettings
 from tests.tools.calls import REGISTRY, fields
 from tests.tools.rows import SKILL
 

@@ -19,8 +19,8 @@ from clotho.plugins.web.settings import WebSettings
 from clotho.run_settings import RunSettings
 from clotho.runs.request import run_manifest
 from clotho.testing import ScriptedCall, sandboxed_context
-from clotho.tools.dispatch import Dispatched, Dispatcher
-from clotho.tools.tool import CallContext, ToolSettings
+from clotho.tools.dispatch import Dispatcher
+from clotho.tools.tool import CallContext, Dispatched, ToolSettings
 from tests.tools.calls import REGISTRY, SETTINGS, fields
 
 KEY = "key-of-the-provider"

@@ -12,7 +12,7 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage
 from clotho.plugins.viewer.markup import CLIPPED_CHARACTERS
-from clotho.plugins.viewer.meanings import MEANINGS
+from clotho.plugins.viewer.rendering import MEANINGS
 from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.lease import Fidelity, Lease, LeaseEntry
 from clotho.rollouts.outcome import Ending, Outcome

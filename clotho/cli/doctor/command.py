@@ -36,17 +36,28 @@ from clotho.temporal.namespace import creation_command, missing_search_attribute
 FIRST_SECONDS, SECOND_SECONDS = 3.0, 5.0
 """Seconds for each of two rounds of questions, so that an examination takes 10 s in all: what isn't answered then
 would be waited for without end."""
+SANDBOXES = "sandboxes of this host"
 CHECKED = {
     "store": "its server or its disk",
     "Temporal": "the server's process, its load and its disk",
     "disks": "a network file system may have gone",
     "isolation": "this machine may be busy",
-    "sandboxes of this host": "Temporal and the store",
+    SANDBOXES: "Temporal and the store",
     "workers": "the store",
     "open runs": "Temporal",
 }
 SEEN_SHOWN = 20
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked in the second round, and the section that has its answer."""
+
+    title: str
+    what: str
+    """What is asked, as it is named where it doesn't answer."""
+    answer: Coroutine[Any, Any, list[Finding]]
 
 
 def command(
@@ -81,10 +92,17 @@ class Doctor:
     """Whether something was asked that gave no answer in its time."""
 
     async def examine(self, clean: bool) -> int:
-        """Show everything, destroying orphans before if asked to; returns the exit status.
+        """Show everything, destroying orphans before if asked to; returns the exit status."""
+        sections = await self._sections(clean)
+        if self.as_json:
+            print_json(sections)
+        else:
+            for title, findings in sections.items():
+                show(self.console, title, findings)
+        return int(any(finding.advice is not None for findings in sections.values() for finding in findings))
 
-        What doesn't answer is a finding: everything is asked side by side, in two rounds.
-        """
+    async def _sections(self, clean: bool) -> dict[str, list[Finding]]:
+        """The findings by title. What doesn't answer is one: everything is asked side by side, in two rounds."""
         (journal, of_store), (client, of_temporal), disks = await asyncio.gather(
             self._within("store", FIRST_SECONDS, self._store(), (None, _unanswered("store", FIRST_SECONDS))),
             self._within(
@@ -94,60 +112,42 @@ class Doctor:
                 "disks", FIRST_SECONDS, asyncio.to_thread(disk_findings, used_folders(self.settings))
             ),
         )
+        full = any(disk.is_full for disk in disks)
         identity = journal.store_identity if journal else self.settings.store
         backend = open_backend(self.settings, self.settings.sandbox.folder_of(identity))
-        full = any(disk.is_full for disk in disks)
         audit = None if journal is None else SandboxAudit(backend, journal, client)
-        cleaned = (
-            [Finding(f"destroyed {held.fact}") for held in await audit.clean()] if clean and audit else []
-        )
-        parts: dict[str, Coroutine[Any, Any, list[Finding]]] = {
-            "isolation": isolation(backend.own),
-        }
+        sections: dict[str, list[Finding]] = {"machine": []}
+        # Orphans go before the questions: the sandboxes that are listed are those that are left.
+        if clean and audit is not None and (destroyed := await audit.clean()):
+            sections[SANDBOXES] = [Finding(f"destroyed {held.fact}") for held in destroyed]
+        asked = [
+            Question("machine", "isolation", isolation(backend.own)),
+            Question("machine", "bubblewrap", bubblewrap()),
+        ]
         if journal is not None and audit is not None:
-            parts |= {
-                "sandboxes of this host": self._leases(audit, journal, full),
-                "workers": _workers(journal, self.settings),
-            }
+            asked += [
+                Question(SANDBOXES, SANDBOXES, self._leases(audit, journal, full)),
+                Question("workers", "workers", _workers(journal, self.settings)),
+            ]
         if client is not None and not full:  # a server that can't write answers some questions, and wrongly
-            parts["open runs"] = self._stuck(client)
+            asked.append(Question("open runs", "open runs", self._stuck(client)))
         examination = Examination(self.settings, journal, None if full else client)
-        examined = {
-            (title, f"plugin {plugin.name}"): load(target)(examination)
+        asked += [
+            Question(title, f"plugin {plugin.name}", load(target)(examination))
             for plugin in plugins().values()
             for title, target in plugin.doctor.items()
-        }
-        asked = [self._answered(what, SECOND_SECONDS, part) for what, part in parts.items()]
-        asked += [self._answered(what, SECOND_SECONDS, part) for (_, what), part in examined.items()]
-        answers = await asyncio.gather(*asked)
-        found = dict(zip(parts, answers, strict=False))
-        of_plugins: dict[str, list[Finding]] = {}
-        for (title, _), answer in zip(examined, answers[len(parts) :], strict=True):
-            of_plugins.setdefault(title, []).extend(answer)
-        sections = {
-            "machine": [
-                *found.pop("isolation"),
-                self._bubblewrap(),
-                *of_plugins.pop("machine", ()),
-                *disks,
-                of_store,
-                of_temporal,
-            ],
-            **found,
-            **of_plugins,
-        }
-        if cleaned:
-            sections["sandboxes of this host"] = cleaned + sections["sandboxes of this host"]
+        ]
+        answers = await asyncio.gather(
+            *(self._answered(each.what, SECOND_SECONDS, each.answer) for each in asked)
+        )
+        for question, answer in zip(asked, answers, strict=True):
+            sections.setdefault(question.title, []).extend(answer)
+        sections["machine"] += [*disks, of_store, of_temporal]
         if client is not None and full:
             sections["open runs"] = [
                 Finding("not looked at: a disk is full, which would be taken for many faults")
             ]
-        if self.as_json:
-            print_json(sections)
-        else:
-            for title, findings in sections.items():
-                show(self.console, title, findings)
-        return int(any(finding.advice is not None for findings in sections.values() for finding in findings))
+        return sections
 
     async def _answered(
         self, what: str, seconds: float, asked: Coroutine[Any, Any, list[Finding]]
@@ -201,12 +201,6 @@ class Doctor:
             return client, Finding(f"{place}: it lacks the search attributes {', '.join(missing)}", advice)
         return client, Finding(place)
 
-    def _bubblewrap(self) -> Finding:
-        found = program_on_path("bwrap")
-        if found is None:
-            return Finding("bubblewrap: not installed", "install it: apt install bubblewrap")
-        return Finding(f"bubblewrap: {found}")
-
     async def _leases(self, audit: SandboxAudit, journal: Journal, full: bool) -> list[Finding]:
         """On a full disk, workers that are there can't say so."""
         queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
@@ -252,6 +246,13 @@ async def isolation(backend: SandboxBackend) -> list[Finding]:
     user = f"{user}; {'with' if report.landlock else 'without'} Landlock"
     refused = f"; runs with `limits: required` are refused ({', '.join(report.unlimited)})"
     return [Finding(f"isolation: proved; {user}; bounds: {bounds}{refused if report.unlimited else ''}")]
+
+
+async def bubblewrap() -> list[Finding]:
+    found = program_on_path("bwrap")
+    if found is None:
+        return [Finding("bubblewrap: not installed", "install it: apt install bubblewrap")]
+    return [Finding(f"bubblewrap: {found}")]
 
 
 async def _workers(journal: Journal, settings: Settings) -> list[Finding]:

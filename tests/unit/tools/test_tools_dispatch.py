@@ -14,10 +14,10 @@ from clotho.errors import (
     SandboxUnavailable,
     StoreUnavailable,
 )
-from clotho.tools.dispatch import Dispatched, Dispatcher
+from clotho.tools.dispatch import Dispatcher
 from clotho.tools.registry import Registry
 from clotho.tools.todo import Todo
-from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome, ToolSettings
+from clotho.tools.tool import Arguments, CallContext, Dispatched, Tool, ToolOutcome, ToolSettings
 
 SECRETS = {"TOOL_KEY": "hunter22"}
 
