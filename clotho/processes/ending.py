@@ -33,6 +33,8 @@ def run_to_end(program: Callable[[], int]) -> NoReturn:
             sys.stderr.write(f"{end.code}\n")
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:
+        with suppress(OSError):  # told by `leave`
+            sys.stdout.flush()  # so that the error comes after what was said before it
         sys.excepthook(*sys.exc_info())
         status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     leave(status)

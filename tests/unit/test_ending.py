@@ -59,3 +59,15 @@ def test_output_that_cannot_be_written_is_a_failure() -> None:
     with Path("/dev/full").open("w") as full:
         end = subprocess.run([sys.executable, "-c", program], stdout=full, timeout=60, check=False)
     assert end.returncode == 1
+
+
+def test_an_error_comes_after_what_was_said_before_it(tmp_path: Path) -> None:
+    program = (
+        "from clotho.processes.ending import run_to_end\n"
+        "def program():\n print('result')\n raise ZeroDivisionError('unknown')\n"
+        "run_to_end(program)"
+    )
+    with (tmp_path / "log").open("w") as log:
+        subprocess.run([sys.executable, "-c", program], stdout=log, stderr=log, timeout=60, check=False)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("result", "ZeroDivisionError: unknown")
