@@ -38,7 +38,7 @@ def summary_rows(summary: RunSummary) -> dict[str, str]:
 def next_commands(summary: RunSummary, settings: Settings) -> list[str]:
     """The three commands that one needs next."""
     run = summary.run
-    if summary.paused is not None:
+    if summary.paused is not None and summary.state != "scored":
         words = [f"resume {run}", f"show {run}", f"status {run} --all"]
     elif summary.scored == 0:
         words = [f"status {run} --all", "doctor", f"retry {run}"]
@@ -64,7 +64,8 @@ def cost_text(cost: float | None) -> str:
 
 
 def _run(summary: RunSummary) -> str:
-    parts = [summary.run, summary.state if summary.paused is None else f"paused: {summary.paused}"]
+    rests = summary.paused is not None and summary.state != "scored"
+    parts = [summary.run, f"paused: {summary.paused}" if rests else summary.state]
     parts.append(f"{summary.figures.environment}, {summary.figures.model}")
     if summary.started is not None:
         parts.append(f"started {started_text(summary.started)}")

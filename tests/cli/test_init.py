@@ -53,6 +53,10 @@ async def test_try_and_run_work_on_what_it_writes(
     tried = await clotho("try", "my_tasks:Greetings", *model, folder=begun, environment=variables)
     assert (tried.status, tried.error) == (0, "")
     assert "── reward 1 " in tried.output
+    solved = await clotho(
+        "try", "my_tasks:Greetings", "--agent", "oracle", folder=begun, environment=variables
+    )
+    assert "── reward 1 " in solved.output
     async with cluster_in(temporal, begun / "cluster", "begun") as cluster:
         await cluster.start_worker(under=("env", "-C", str(begun)))
         where = ("--store", str(cluster.store), "--temporal", temporal.address)
