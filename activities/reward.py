@@ -198,7 +198,7 @@ class Verifier:
         dispatcher: Dispatcher,
         calls: JournalledCalls,
     ) -> Workspace:
-        """What the author's code works in: it opens the epoch's sandboxes when they are first needed."""
+        """The workspace of the author's code, which opens the epoch's sandboxes when it first needs them."""
         rollout = sandboxes.request.rollout
         return Workspace(
             rollout=rollout,

@@ -34,7 +34,7 @@ class Rests:
 
 
 async def measure(measured: Bench, rollouts: int = 10_000, group_size: int = 8) -> list[Row]:
-    """That of groups that are paused one by one, and of a run that is paused as a whole."""
+    """Measure the rests of groups that are paused one by one, then of a run that is paused as a whole."""
     client, journal = measured.cluster.client, measured.cluster.open_journal()
     pauses, free = PauseActivities(journal, client), asyncio.Semaphore(STARTED_AT_ONCE)
     groups = [group_id(NAME, number) for number in range(rollouts // group_size)]

@@ -34,7 +34,7 @@ R = TypeVar("R", CellResult, DeliveryResult)
 
 
 class Results(Generic[R]):
-    """What cells came to with this version of the code, on disk: every play of a cell is kept, and counts."""
+    """Results of cells on disk, for this version of the code. Every play of a cell is kept, and counts."""
 
     def __init__(self, folder: Path, kind: type[R]) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""What can go wrong, done for real. Each fault strikes a rollout that is held at a phase, and lets it go on."""
+"""Real faults. Each one strikes a rollout that is held at a phase, and lets it go on."""
 
 import asyncio
 import signal
@@ -172,7 +172,7 @@ async def _fill(disk: SmallDisk, hit: Hit) -> None:
 
 
 async def starve_workers(stage: Stage, hit: Hit, rollout: str) -> None:
-    """What is open stays open; nothing else can be opened, started or connected to."""
+    """Keep workers from opening files, starting processes and connecting; open files stay open."""
     usual = {roles: stage.limit_files(roles, FEWEST) for roles in ROLES}
     hit.release()
     await asyncio.sleep(STARVED)

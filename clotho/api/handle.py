@@ -60,7 +60,7 @@ class Rollout:
 
     @property
     def text(self) -> str:
-        """What the model said last."""
+        """The model's last message."""
         said = [message.content for message in self._messages if message.role == "assistant"]
         return said[-1] if said and isinstance(said[-1], str) else ""
 
@@ -139,7 +139,7 @@ class Run:
         return frames.pandas_frame(frames.rollout_rows(self.rollouts()))
 
     def to_polars(self) -> polars.DataFrame:
-        """The same for polars."""
+        """A row for each scored rollout, for polars. Raises InvalidInput without polars."""
         return frames.polars_frame(frames.rollout_rows(self.rollouts()))
 
     def turns(self) -> pandas.DataFrame | polars.DataFrame:

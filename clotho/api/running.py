@@ -77,19 +77,7 @@ def run(
     goes on, and the same call with its name waits again. Raises InvalidInput for what can't be run, RunFailed for a
     run that ended without a result.
     """
-    asked = Asked(
-        environment,
-        name,
-        model,
-        groups,
-        group_size,
-        max_open_groups,
-        items,
-        store,
-        temporal,
-        progress,
-        options,
-    )
+    asked = Asked(**locals())  # whose fields are these parameters
     return background().call(Progressing(asked).to_end())
 
 
@@ -108,20 +96,7 @@ def arun(
     **options: Any,
 ) -> "Running":
     """`run`, from a coroutine: `await` it for the run, or iterate over its groups as they are scored."""
-    asked = Asked(
-        environment,
-        name,
-        model,
-        groups,
-        group_size,
-        max_open_groups,
-        items,
-        store,
-        temporal,
-        progress,
-        options,
-    )
-    return Running(asked)
+    return Running(Asked(**locals()))
 
 
 class Running:

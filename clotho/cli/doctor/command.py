@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked in the second round, and the section that has its answer."""
+    """A question of the second round, and the section that shows its answer."""
 
     title: str
     what: str
