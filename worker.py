@@ -1,7 +1,7 @@
 """Composition root: builds every dependency once and runs the Temporal workers.
 
-Processes that call models are apart from those that run tools and replay workflows, so that few things can
-kill a paid call. Without --roles this starts one process of each kind and keeps both running.
+Each process has all roles, one a processor, so that most steps are made where their workflow is. Authors' code runs
+in processes of its own. Without --roles this starts them and keeps them running.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.processes.ending import leave
 from clotho.processes.group import ProcessGroup, ProcessPlan, exit_status
 from clotho.processes.liveness import Liveness
-from clotho.processes.roles import ROLES, ProcessSlot, process_layout
+from clotho.processes.roles import MOST_PROCESSES, ROLES, ProcessSlot, process_layout
 from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
@@ -99,9 +99,9 @@ class Composition:
         version = WorkerDeploymentVersion(deployment_name=worker.deployment, build_id=worker.build_id)
         return {"deployment_config": WorkerDeploymentConfig(version, True, behavior)}
 
-    def workflows(self, sandbox_host: Host | None) -> list[Worker]:
+    def workflows(self, sandbox_host: Host | None, model: Model | None) -> list[Worker]:
         sizes = self.settings.worker
-        local = local_activities(sandbox_host)
+        local = local_activities(sandbox_host, model)
         served = (
             (self.task_queues.workflows, PINNED, VersioningBehavior.PINNED),
             (self.task_queues.campaigns, UPGRADED, VersioningBehavior.AUTO_UPGRADE),
@@ -149,20 +149,15 @@ class Composition:
 
         return Pacer(self.journal, own_queue, self.settings.worker.rate_limits, metrics)
 
-    def llm(
-        self,
-        own_queue: str,
-        backends: "Backends",
-        pacer: "Pacer",
-        pauses: PauseActivities,
-        budgets: BudgetWatch,
-    ) -> list[Worker]:
+    def model(self, own_queue: str, backends: "Backends", pacer: "Pacer", budgets: BudgetWatch) -> Model:
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
             return backends.at(endpoint, _key_of(endpoint), manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if self.settings.worker.show_commands else None
         most_calls = self.settings.worker.max_model_calls
-        model = Model(self.journal, backend, own_queue, previews, self.metrics, budgets, most_calls, pacer)
+        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, most_calls, pacer)
+
+    def llm(self, own_queue: str, model: Model, pauses: PauseActivities) -> list[Worker]:
         served: dict[str, list[Callable[..., Any]]] = {
             self.task_queues.model.queue: [
                 model.sample_first_turn,
@@ -172,7 +167,7 @@ class Composition:
                 pauses.reason_for,
                 pauses.pause,
             ],
-            own_queue: [model.sample_turn],
+            own_queue: [model.sample_first_turn, model.sample_turn],
         }
         return [
             Worker(
@@ -256,6 +251,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     journal = measured_journal(store, metrics)
     parts = Composition(settings, client, journal, TaskQueues(), metrics)
     workers: list[Worker] = []
+    model: Model | None = None
     sandbox_host: Host | None = None
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
@@ -271,7 +267,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backends = parts.backends()
             pacer = parts.pacer(backends, own_queue)
             on_draining.append(pacer.stop)
-            workers += parts.llm(own_queue, backends, pacer, pauses, budgets)
+            model = parts.model(own_queue, backends, pacer, budgets)
+            workers += parts.llm(own_queue, model, pauses)
             background.append(tasks.create_task(pacer.run()))
             background.append(tasks.create_task(pauses.run()))
             background.append(tasks.create_task(budgets.run()))
@@ -306,7 +303,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 background.append(tasks.create_task(Liveness(journal, queue).run()))
         background.append(tasks.create_task(_end_when_short()))
         if "workflows" in roles:
-            workers += parts.workflows(sandbox_host)
+            workers += parts.workflows(sandbox_host, model)
         for worker in workers:
             tasks.create_task(worker.run())
         stopped = stop_signal(end_all_groups)
@@ -365,12 +362,14 @@ def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
 def main(
     roles: Annotated[
         str | None,
-        typer.Option(
-            help=f"Roles of the processes, of {','.join(ROLES)}. Default: all, with llm in processes of its own."
-        ),
+        typer.Option(help=f"Roles of the processes, of {','.join(ROLES)}. Default: all."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="Number of processes with the roles of --roles. Default: 1.", min=1)
+        int | None,
+        typer.Option(
+            help=f"Number of processes. Default: 1 with --roles, else one a processor, up to {MOST_PROCESSES}.",
+            min=1,
+        ),
     ] = None,
     store: Annotated[
         str | None, typer.Option(help="Where the journal is: a folder or s3://bucket/prefix.")
