@@ -27,7 +27,15 @@ from activities.llm import Model
 from activities.notifications import Notifications
 from activities.pauses import PauseActivities
 from clotho import application, failpoints
-from clotho.config import Settings, cache_folder, forget_variables, load_settings, secret, variable
+from clotho.config import (
+    Settings,
+    cache_folder,
+    is_in_environment,
+    load_settings,
+    receive_keys,
+    secret,
+    variable,
+)
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.environment.instances import EnvironmentProcesses, Environments, EnvironmentsHere
 from clotho.environment.pool import ProcessBounds, default_processes
@@ -48,6 +56,7 @@ from clotho.monitoring.metrics import Metrics, SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.processes.ending import leave
 from clotho.processes.group import ProcessGroup, ProcessPlan, exit_status
+from clotho.processes.keys import keys_of, replace_process
 from clotho.processes.liveness import Liveness
 from clotho.processes.roles import MOST_PROCESSES, ROLES, ProcessSlot, process_layout
 from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
@@ -119,7 +128,7 @@ class Composition:
                 max_cached_workflows=sizes.max_cached_workflows,
                 max_concurrent_workflow_tasks=sizes.max_workflow_tasks,
                 max_concurrent_workflow_task_polls=sizes.workflow_pollers,
-                sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+                sticky_queue_schedule_to_start_timeout=timedelta(seconds=sizes.cached_seconds),
                 graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
                 **self.version(behavior),
             )
@@ -346,8 +355,6 @@ async def _end_when_short() -> None:
 
 def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
     """Serve `roles` to the end of this process."""
-    if "llm" not in roles:
-        forget_variables(settings.worker.model_keys)
     configure(settings.log_format, "+".join(roles))
     failpoints.arm(settings.fail, settings.fail_folder)
     status = 0
@@ -378,9 +385,12 @@ def main(
 ) -> None:
     """Run Clotho's workers until SIGTERM; a second SIGTERM ends them at once."""
     application.on_path()  # environments are modules beside the user
+    receive_keys()
     try:
         settings = load_settings(store, temporal)
         layout = process_layout(roles, processes)
+        if is_in_environment(names := settings.worker.model_keys):
+            replace_process(keys_of(names) if any("llm" in group for group in layout) else {}, hidden=names)
         if len(layout) > 1:
             asyncio.run(reach(settings))  # an error that would end every process is reported once
     except ClothoError as error:
@@ -395,7 +405,7 @@ def main(
         ProcessPlan(
             name=f"{number}:{'+'.join(group)}",
             argv=(*command, "--roles", ",".join(group)),
-            without=() if "llm" in group else settings.worker.model_keys,
+            keys=keys_of(settings.worker.model_keys) if "llm" in group else {},
         )
         for number, group in enumerate(layout)
     ]

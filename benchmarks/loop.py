@@ -101,7 +101,7 @@ async def bench() -> AsyncIterator[Bench]:
         server = TemporalServer(binary, folder / "temporal.log", ui_port=None, db=folder / "temporal.db")
         async with server, cluster_in(server, folder / "cluster", "default") as cluster:
             for roles in process_layout(roles=None, processes=None):
-                await cluster.start_worker(",".join(roles))
+                await cluster.start_worker(",".join(roles), CLOTHO_WORKER__CACHED_SECONDS="10")
             measured = Bench(cluster, folder)
             async with measured.model(Script(conversations=(terminal_turns(2),))) as url:
                 await measured.rollouts(url)

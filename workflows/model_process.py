@@ -48,8 +48,7 @@ class ModelProcess:
         self._activity_queue = activity_queue
         self._here = True
         """Whether this workflow's process calls models, as far as is known."""
-        self._quick = False
-        """Whether the last turn was."""
+        self._turns, self._seconds, self._last_seconds = 0, 0.0, 0.0
 
     async def begin(self, request: FirstTurnRequest) -> RolloutStart:
         """Look up the rollout's end; without one, choose a process, which may sample the first turn."""
@@ -62,7 +61,7 @@ class ModelProcess:
 
     async def sample(self, request: TurnRequest) -> TurnResult | None:
         """Sample a turn; None while the rollout is paused."""
-        run = self._run_here_first if self._quick and self._here else self._run_where_begun
+        run = self._run_here_first if self._is_quick and self._here else self._run_where_begun
         turn: TurnResult | None = await run(Model.sample_turn, request, f"turn {request.turn}")
         if turn is not None:
             self._note(turn)
@@ -70,7 +69,14 @@ class ModelProcess:
 
     def _note(self, turn: TurnResult) -> None:
         self.queue = turn.next_home or self.queue
-        self._quick = turn.seconds < QUICK_SECONDS
+        self._turns += 1
+        self._seconds += turn.seconds
+        self._last_seconds = turn.seconds
+
+    @property
+    def _is_quick(self) -> bool:
+        """Whether the next turn is likely to be: an attempt that ends in vain costs more than one elsewhere."""
+        return self._turns > 0 and max(self._last_seconds, self._seconds / self._turns) < QUICK_SECONDS
 
     async def _run_here_first(
         self, activity: Callable[[Any, Request], Coroutine[Any, Any, Result]], request: Request, what: str
