@@ -19,6 +19,8 @@ LOG_SHOWN = 6_000
 FIRST = ("sandbox", "tools", "chaos", "workflows", "cli", "examples", "atropos", "docs")
 """Folders whose files take minutes: begun last, one would be waited for alone. The first need no Temporal server:
 where there is none yet, it is built meanwhile."""
+LAST = "unit"
+"""The folder of the shortest files."""
 PROGRAMS = pytest.StashKey[subprocess.Popen[bytes]]()
 
 # A busy machine is no finding.
@@ -47,8 +49,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
-        folder = item.path.parent.name
-        return FIRST.index(folder) if folder in FIRST else len(FIRST)
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        return FIRST.index(folder) if folder in FIRST else len(FIRST) + (folder == LAST)
 
     items.sort(key=place)
 
