@@ -7,6 +7,7 @@ asking already, and begins the next turn while it lives: each turn's entry names
 (`TurnEntry.next_home`).
 """
 
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -48,7 +49,7 @@ class ModelProcess:
         self._activity_queue = activity_queue
         self._here = True
         """Whether this workflow's process calls models, as far as is known."""
-        self._turns, self._seconds, self._last_seconds = 0, 0.0, 0.0
+        self._last_seconds, self._usual_seconds = math.inf, math.inf
 
     async def begin(self, request: FirstTurnRequest) -> RolloutStart:
         """Look up the rollout's end; without one, choose a process, which may sample the first turn."""
@@ -69,14 +70,14 @@ class ModelProcess:
 
     def _note(self, turn: TurnResult) -> None:
         self.queue = turn.next_home or self.queue
-        self._turns += 1
-        self._seconds += turn.seconds
-        self._last_seconds = turn.seconds
+        seconds, usual = turn.seconds, self._usual_seconds
+        self._last_seconds = seconds
+        self._usual_seconds = seconds if usual == math.inf else (usual + seconds) / 2
 
     @property
     def _is_quick(self) -> bool:
         """Whether the next turn is likely to be: an attempt that ends in vain costs more than one elsewhere."""
-        return self._turns > 0 and max(self._last_seconds, self._seconds / self._turns) < QUICK_SECONDS
+        return max(self._last_seconds, self._usual_seconds) < QUICK_SECONDS
 
     async def _run_here_first(
         self, activity: Callable[[Any, Request], Coroutine[Any, Any, Result]], request: Request, what: str
