@@ -156,15 +156,15 @@ class Composition:
         async def metrics(server: Endpoint) -> bytes | None:
             return await backends.metrics(server, _key_of(server))
 
-        return Pacer(self.journal, own_queue, self.settings.worker.rate_limits, metrics)
+        sizes = self.settings.worker
+        return Pacer(self.journal, own_queue, sizes.rate_limits, metrics, sizes.max_model_calls)
 
     def model(self, own_queue: str, backends: "Backends", pacer: "Pacer", budgets: BudgetWatch) -> Model:
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
             return backends.at(endpoint, _key_of(endpoint), manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if self.settings.worker.show_commands else None
-        most_calls = self.settings.worker.max_model_calls
-        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, most_calls, pacer)
+        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, pacer)
 
     def llm(self, own_queue: str, model: Model, pauses: PauseActivities) -> list[Worker]:
         served: dict[str, list[Callable[..., Any]]] = {

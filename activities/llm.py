@@ -79,17 +79,12 @@ class Model:
         previews: CommandPreviews | None,
         metrics: Metrics,
         budgets: BudgetWatch,
-        most_calls: int,
         pacer: Pacer,
     ) -> None:
-        """`previews` summarize calls in histories, which otherwise have the tool's name only.
-
-        `most_calls` bounds the model calls that are open at once, whichever queue they come from.
-        """
+        """`previews` summarize calls in histories, which otherwise have the tool's name only."""
         self._budgets = budgets
         self._pacer = pacer
         self._previews = previews
-        self._free = asyncio.Semaphore(most_calls)
         self._journal = journal
         self._backends = backends
         self._queue = queue
@@ -234,7 +229,7 @@ class Model:
         call = _call(request, inputs)
         try:
             attempt = activity.info().attempt
-            async with self._pacer.permit(endpoint, request.rollout, attempt) as permit, self._free:
+            async with self._pacer.permit(endpoint, request.rollout, attempt) as permit:
                 if reason_among(await self._pauses.of(request.run), request.rollout) is not None:
                     raise TurnPaused  # while it waited
                 backend = self._backends(manifest, permit.server)

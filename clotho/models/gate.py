@@ -17,11 +17,41 @@ DOWN_SECONDS = 30.0
 STOPPING = "the worker stops; another one asks instead"
 
 
-class Gate:
-    """At most `limit` requests at a time; lowering it ends none."""
+class Room:
+    """At most `most` requests of a process at a time, whichever servers they are for."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._gates: deque[Gate] = deque()
+
+    def add(self, gate: "Gate") -> None:
+        self._gates.append(gate)
+
+    def take(self) -> bool:
+        """Take a place, if one is left."""
+        if not self._left:
+            return False
+        self._left -= 1
+        return True
+
+    def give_back(self) -> None:
+        """Offer the place to the gates, beginning with another one each time."""
+        self._left += 1
+        self._gates.rotate(-1)
+        for gate in tuple(self._gates):
+            gate.admit()
+
+
+class Gate:
+    """At most `limit` requests at a time, which take their places in `room`; lowering it ends none.
+
+    A permit and a place are taken together: neither is held while a request waits for the other.
+    """
+
+    def __init__(self, limit: int, room: Room) -> None:
         self.limit = limit
+        self._room = room
+        room.add(self)
         self.in_use = 0
         self.refused = 0
         """Requests that the server has refused for being too many, since this process began."""
@@ -66,7 +96,7 @@ class Gate:
         """Wait for a permit. Raises ModelUnavailable when this process stops first."""
         now = asyncio.get_running_loop().time()
         self.used_at = now
-        if not self._waiting and self.in_use < self.limit and now >= self._closed_until:
+        if not self._waiting and self._admits(now):
             self.in_use += 1
             return
         permit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -82,18 +112,25 @@ class Gate:
 
     def release(self) -> None:
         self.in_use -= 1
-        self.admit()
+        self._room.give_back()
+
+    def _admits(self, now: float) -> bool:
+        """Whether there is room for one more, whose place is taken then."""
+        return self.in_use < self.limit and now >= self._closed_until and self._room.take()
 
     def admit(self) -> None:
         """Let in as many as there is room for."""
         now = asyncio.get_running_loop().time()
         if self._waiting:
             self.used_at = now
-        while self._waiting and self.in_use < self.limit and now >= self._closed_until:
-            permit = self._waiting.popleft()
-            if not permit.done():
+        while self._waiting:
+            if self._waiting[0].done():
+                self._waiting.popleft()
+            elif self._admits(now):
                 self.in_use += 1
-                permit.set_result(None)
+                self._waiting.popleft().set_result(None)
+            else:
+                return
 
     def refuse(self, seconds: float | None) -> None:
         """Let no more in than are being answered; none at all for `seconds`, if none is and the server says so."""

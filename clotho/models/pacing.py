@@ -16,7 +16,7 @@ from clotho.errors import ClothoError, ModelUnavailable, StoreUnavailable
 from clotho.journal import Journal
 from clotho.models.backend import SampledTurn
 from clotho.models.endpoint import Endpoint
-from clotho.models.gate import STOPPING, Gate
+from clotho.models.gate import STOPPING, Gate, Room
 from clotho.models.pace_pages import PacePages, ServerPage, shown_pages
 from clotho.models.rates import RateMeter
 from clotho.models.width import (
@@ -52,7 +52,7 @@ class PacedServer:
     server: Endpoint
     """As the first run asked for it: others may ask the same server in another mode."""
     pages: PacePages
-    gate: Gate = field(default_factory=lambda: Gate(FIRST_WIDTH))
+    gate: Gate
     width: Width = field(default_factory=Width)
     counted: int = 0
     """Of this process's refusals, those that were counted already."""
@@ -103,12 +103,18 @@ class PacedServer:
 class Pacer:
     """The permits of this process, named `process`, for all model servers.
 
-    `limits` are by the environment variable of a key.
+    `limits` are by the environment variable of a key; `most_calls` bounds the requests to all servers together.
     """
 
     def __init__(
-        self, journal: Journal, process: str, limits: Mapping[str, RateLimit], metrics: ReadMetrics
+        self,
+        journal: Journal,
+        process: str,
+        limits: Mapping[str, RateLimit],
+        metrics: ReadMetrics,
+        most_calls: int,
     ) -> None:
+        self._room = Room(most_calls)
         self._journal = journal
         self._process = process
         self._metrics = metrics
@@ -194,7 +200,8 @@ class Pacer:
     async def _paced(self, server: Endpoint) -> PacedServer:
         """The server, whose pages were looked at a moment ago."""
         if (paced := self._servers.get(_key(server))) is None:
-            paced = PacedServer(server, PacePages(self._journal, server, self._process))
+            pages = PacePages(self._journal, server, self._process)
+            paced = PacedServer(server, pages, Gate(FIRST_WIDTH, self._room))
             self._servers[_key(server)] = paced
         if paced.looked is None:
             async with paced.looking:

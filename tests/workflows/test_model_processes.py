@@ -137,8 +137,8 @@ async def journal(tmp_path: Path) -> Journal:
 
 def model_process(cluster: Cluster, journal: Journal, backend: Backend, queue: str, most_calls: int) -> Model:
     budgets = BudgetWatch(journal, cluster.client, queue)
-    pacer = Pacer(journal, queue, {}, no_metrics)
-    return Model(journal, backend, queue, None, Metrics(), budgets, most_calls, pacer)
+    pacer = Pacer(journal, queue, {}, no_metrics, most_calls)
+    return Model(journal, backend, queue, None, Metrics(), budgets, pacer)
 
 
 async def no_metrics(server: Endpoint) -> None:

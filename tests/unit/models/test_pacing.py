@@ -21,7 +21,7 @@ from clotho.journal.folder import FilesystemStore
 from clotho.journal.store import MeasuredStore
 from clotho.models.backend import Inference, TurnCall
 from clotho.models.endpoint import Endpoint, parsed_servers
-from clotho.models.gate import DOWN_SECONDS, Gate
+from clotho.models.gate import DOWN_SECONDS, Gate, Room
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat
@@ -80,7 +80,7 @@ async def process(
     async def metrics(server: Endpoint) -> bytes | None:
         return await http.get(f"{http.root}/metrics")
 
-    pacer = Pacer(Journal(FilesystemStore(folder)), name, limits or {}, metrics)
+    pacer = Pacer(Journal(FilesystemStore(folder)), name, limits or {}, metrics, most_calls=500)
     looking = asyncio.create_task(pacer.run())
     try:
         yield pacer
@@ -181,7 +181,7 @@ async def test_the_permits_of_a_killed_process_are_free_when_its_lease_ends(tmp_
 
 
 async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() -> None:
-    gate = Gate(1)
+    gate = Gate(1, Room(500))
     await gate.acquire()
     first, second, third = (asyncio.create_task(gate.acquire()) for _ in range(3))
     await asyncio.sleep(0)
@@ -199,6 +199,18 @@ async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() 
     with pytest.raises(ModelUnavailable, match="another one asks"):
         await last
     assert gate.in_use == 1
+
+
+async def test_a_request_that_waits_for_room_holds_no_permit() -> None:
+    room = Room(1)
+    busy, other = Gate(5, room), Gate(1, room)
+    await busy.acquire()
+    waiting = asyncio.create_task(other.acquire())
+    await asyncio.sleep(0)
+    assert (other.in_use, other.waiting) == (0, 1)
+    busy.release()
+    await waiting
+    assert (busy.in_use, other.in_use) == (0, 1)
 
 
 async def test_a_failing_server_drains_while_there_are_others(
@@ -266,7 +278,7 @@ async def test_requests_that_wait_for_a_server_go_elsewhere_when_it_is_down(
 
 
 async def test_a_server_that_was_down_is_tried_with_one_request() -> None:
-    gate = Gate(10)
+    gate = Gate(10, Room(500))
     for _ in range(3):
         await gate.acquire()
         gate.fail()
