@@ -29,7 +29,7 @@ settings.load_profile("unhurried")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fuzz-seconds", type=float, default=10.0, help="time for each target in tests/fuzz")
+    parser.addoption("--fuzz-seconds", type=float, default=3.0, help="time for each target in tests/fuzz")
     parser.addoption("--fuzz-first", type=int, default=0, help="number of the first case of each target")
 
 
@@ -48,8 +48,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+
     def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
         return FIRST.index(folder) if folder in FIRST else len(FIRST) + (folder == LAST)
 
     items.sort(key=place)

@@ -223,6 +223,7 @@ def test_everything_in_the_lock_has_hashes_and_setup_requires_them() -> None:
     assert "--require-hashes -r requirements.lock" in (ROOT / "Makefile").read_text()
 
 
+@pytest.mark.slow
 def test_ruff_and_mypy_are_clean() -> None:
     for command in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
         done = subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True)

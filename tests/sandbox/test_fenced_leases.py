@@ -45,20 +45,21 @@ LABELS = Labels(store="store", cluster="cluster", namespace="default", rollout="
 @asynccontextmanager
 async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
     backend = LocalBackend(root)
-    restorer = Restorer(journal, backend, EnvironmentTools(variable, EnvironmentProcesses()), LABELS)
-    try:
-        yield Sandboxes(
-            journal,
-            backend,
-            restorer,
-            LABELS,
-            f"clotho-sandbox-{root.name}",
-            root.name,
-            Metrics(),
-        )
-    finally:
-        for held in await backend.leases():
-            await backend.destroy(held.lease)
+    async with EnvironmentProcesses() as environments:
+        restorer = Restorer(journal, backend, EnvironmentTools(variable, environments), LABELS)
+        try:
+            yield Sandboxes(
+                journal,
+                backend,
+                restorer,
+                LABELS,
+                f"clotho-sandbox-{root.name}",
+                root.name,
+                Metrics(),
+            )
+        finally:
+            for held in await backend.leases():
+                await backend.destroy(held.lease)
 
 
 @pytest.fixture
@@ -149,12 +150,12 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
     here = Journal(store)
     await read_manifest(here, RUN)
     await here.read_required(tools_key(f"{RUN}/g000000"), ToolManifest)
-    async with host(here, folder / "host-remote") as sandboxes:
+    async with host(here, folder / "host-remote") as sandboxes, EnvironmentProcesses() as environments:
         lease = await sandboxes.lease(request(0))
         tools = Tools(
             here,
             sandboxes,
-            EnvironmentTools(variable, EnvironmentProcesses()),
+            EnvironmentTools(variable, environments),
             Metrics(),
             WorkClaims(here, "host-remote-0"),
         )
