@@ -20,6 +20,7 @@ from clotho.testing.script import Conversation, Script
 GROUP_SIZE = 4
 MEDIAN_SECONDS, SIGMA = 1.64, 1.1
 """Of a log-normal time: 3 s in the mean, 10 s in the 95th percentile."""
+TOKENS_PER_SECOND = 50.0
 HISTORIES_AT_ONCE = 16
 
 
@@ -29,6 +30,7 @@ async def real(measured: Bench, rollouts: int = 300, turns: int = 10) -> list[Ro
         conversations=(Conversation(variants=((*[NO_OP] * (turns - 1), DONE),)),),
         latency=MEDIAN_SECONDS,
         latency_sigma=SIGMA,
+        tokens_per_second=TOKENS_PER_SECOND,
     )
     async with measured.model(script) as url:
         used = cpu_seconds()

@@ -117,6 +117,8 @@ class Script(FrozenModel):
     """Further seconds at most, derived from the key and so the same every time."""
     latency_sigma: float = 0.0
     """Where set, seconds are log-normal with the median `latency`, derived from the key likewise."""
+    tokens_per_second: float = 0.0
+    """Where set, the usage of an answer has so many sampled tokens for each second that it took."""
     most_at_once: int = 1 << 20
     """Answers that it makes at the same time; further requests wait for their turn."""
     faults: tuple[Fault, ...] = ()

@@ -95,12 +95,15 @@ class ScriptedModel:
             return _error(400, str(invalid))
         question = Question(key=key, model=body.model, messages=body.messages, seed=body.seed)
         turn = self._policy(question)
+        seconds = self._script.seconds(key)
         async with self._free:
-            await asyncio.sleep(self._script.seconds(key))
+            await asyncio.sleep(seconds)
         if await request.is_disconnected():
             return Response(status_code=499)
         self.calls.complete(key)
-        return JSONResponse(_completion(question, turn), headers={"x-request-id": f"request-{number}"})
+        sampled = int(seconds * self._script.tokens_per_second)
+        completion = _completion(question, turn, sampled)
+        return JSONResponse(completion, headers={"x-request-id": f"request-{number}"})
 
     def _fault(self, number: int, attempt: int) -> Fault | None:
         return next((fault for fault in self._script.faults if fault.applies(number, attempt)), None)
@@ -141,11 +144,12 @@ def _error(status: int, message: str, headers: dict[str, str] | None = None) -> 
     return JSONResponse({"error": {"message": message, "type": "scripted", "code": None}}, status, headers)
 
 
-def _completion(question: Question, turn: ScriptedTurn) -> JsonValue:
+def _completion(question: Question, turn: ScriptedTurn, sampled_tokens: int) -> JsonValue:
+    """The answer; zero for tokens that are counted."""
     ids = (f"call_{job_key(question.key, question.turn, index)[:24]}" for index in count())
     message = turn.message(ids).wire()
     prompt_tokens = sum(_tokens(asked.wire()) for asked in question.messages)
-    completion_tokens = _tokens(message)
+    completion_tokens = sampled_tokens or _tokens(message)
     return {
         "id": f"chatcmpl-{job_key(question.key, question.turn)}",
         "object": "chat.completion",
