@@ -21,6 +21,7 @@ from clotho.identifiers.rollout_keys import process_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
 from clotho.models.endpoint import Endpoint
+from clotho.models.gate import WORTHWHILE
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import is_present
@@ -32,7 +33,6 @@ from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.turn import (
-    QUICK_SECONDS,
     ChosenProcess,
     FirstTurnRequest,
     ModelProcessRequest,
@@ -132,8 +132,7 @@ class Model:
         if manifest.agent.kind is not AgentKind.MODEL:
             return True
         endpoint = _required(await self._endpoints.of(run_of(rollout)), run_of(rollout))
-        seconds = self._pacer.recent_seconds(endpoint, rollout)
-        return seconds is not None and seconds < QUICK_SECONDS
+        return self._pacer.quick_share(endpoint, rollout) >= WORTHWHILE
 
     async def _turn(self, request: TurnRequest) -> TurnResult | None:
         key = turn_key(request.rollout, request.turn)

@@ -20,6 +20,7 @@ from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.processes.roles import process_layout
 from clotho.rollouts.call import CallEntry
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.campaigns import CampaignHandle
@@ -74,6 +75,7 @@ class Bench:
             group_size=group_size,
             max_open_groups=groups,
             settings=RunSettings(checkpoints=checkpoints),
+            task_queues=TaskQueues(),
         )
         return name, handle
 

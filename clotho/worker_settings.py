@@ -17,17 +17,16 @@ class WorkerSettings(FrozenModel):
 
     max_cached_workflows: int = 2_000
     """Workflows that a process keeps in memory, so that they need no replay."""
-    max_workflow_tasks: int = 50
+    max_workflow_tasks: int = 100
     """Workflow tasks that a process has open at once, on each of its queues. Each step made in it holds one.
 
-    Of more than it gets done in 6 s, each begins again with a replay of its history: at 500, with 400
-    rollouts open, three tasks of each did.
+    Of more than it gets done in `cached_seconds`, each begins again with a replay of its history.
     """
     cached_seconds: float = Field(default=10.0, gt=0)
     """Seconds for which a workflow's task waits for the process that has it in memory; another one replays it then.
 
     Replays take what a busy process lacks. That a process was killed is noticed within 10 s anyway."""
-    max_local_steps: int = 50
+    max_local_steps: int = 100
     """Steps that a process makes within its workflow tasks at once: one that lasts longer goes on after 2 s."""
     max_model_calls: int = 500
     """Model calls that a process has open at once."""

@@ -1,13 +1,12 @@
 """The process that samples a rollout's turns: it alone finds a call that is still in flight.
 
-A turn is tried in the workflow's own process where the last answer was quick, which costs Temporal's server next to
+A turn is tried in the workflow's own process where an answer of late was quick, which costs Temporal's server next to
 nothing. Slow turns, and what isn't done here in time, are regular activities at that process's own queue: with
 heartbeats, retries and a view in the UI. Where the workflow has moved to another process, the former one may be
 asking already, and begins the next turn while it lives: each turn's entry names the process that begins the next
 (`TurnEntry.next_home`).
 """
 
-import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -16,10 +15,10 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities.llm import Model
+    from clotho.models.gate import QUICK_SECONDS, WORTHWHILE
     from clotho.rollouts.rollout import RolloutStart
     from clotho.rollouts.task_queues import ActivityQueue
     from clotho.rollouts.turn import (
-        QUICK_SECONDS,
         FirstTurnRequest,
         ModelProcessRequest,
         TurnRequest,
@@ -49,7 +48,8 @@ class ModelProcess:
         self._activity_queue = activity_queue
         self._here = True
         """Whether this workflow's process calls models, as far as is known."""
-        self._last_seconds, self._usual_seconds = math.inf, math.inf
+        self._quick = 0.0
+        """Share of quick turns, of which each counts twice as much as the one before."""
 
     async def begin(self, request: FirstTurnRequest) -> RolloutStart:
         """Look up the rollout's end; without one, choose a process, which may sample the first turn."""
@@ -62,7 +62,8 @@ class ModelProcess:
 
     async def sample(self, request: TurnRequest) -> TurnResult | None:
         """Sample a turn; None while the rollout is paused."""
-        run = self._run_here_first if self._is_quick and self._here else self._run_where_begun
+        here_first = self._here and self._quick >= WORTHWHILE
+        run = self._run_here_first if here_first else self._run_where_begun
         turn: TurnResult | None = await run(Model.sample_turn, request, f"turn {request.turn}")
         if turn is not None:
             self._note(turn)
@@ -70,14 +71,7 @@ class ModelProcess:
 
     def _note(self, turn: TurnResult) -> None:
         self.queue = turn.next_home or self.queue
-        seconds, usual = turn.seconds, self._usual_seconds
-        self._last_seconds = seconds
-        self._usual_seconds = seconds if usual == math.inf else (usual + seconds) / 2
-
-    @property
-    def _is_quick(self) -> bool:
-        """Whether the next turn is likely to be: an attempt that ends in vain costs more than one elsewhere."""
-        return max(self._last_seconds, self._usual_seconds) < QUICK_SECONDS
+        self._quick = (self._quick + (turn.seconds < QUICK_SECONDS)) / 2
 
     async def _run_here_first(
         self, activity: Callable[[Any, Request], Coroutine[Any, Any, Result]], request: Request, what: str

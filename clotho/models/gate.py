@@ -5,6 +5,10 @@ from collections import deque
 
 from clotho.errors import ModelUnavailable
 
+QUICK_SECONDS = 1.8
+"""Seconds of an answer up to which a turn is done in its workflow's process: an attempt there has 2 s."""
+WORTHWHILE = 0.25
+"""Share of quick answers from which such attempts pay: one costs a quarter of a turn that goes on elsewhere."""
 LEAST_ANSWERS = 20
 """Answers before their times say anything."""
 SPARE_TOKENS = 16
@@ -63,8 +67,8 @@ class Gate:
         self._failures = 0
         self._down_until = 0.0
         self._answers = 0
-        self.recent_seconds: float | None = None
-        """Seconds that answers took of late; None before the first one."""
+        self.quick = 0.0
+        """Share of answers of late that took less than QUICK_SECONDS."""
         self._recent: float | None = None
         self._best = float("inf")
 
@@ -151,7 +155,7 @@ class Gate:
         each = seconds / (tokens + SPARE_TOKENS)
         self._answers += 1
         self._recent = _moved(self._recent, each)
-        self.recent_seconds = _moved(self.recent_seconds, seconds)
+        self.quick = _moved(self.quick if self._answers > 1 else None, seconds < QUICK_SECONDS)
         self._best = min(self._best * DRIFT, max(self._recent, 1e-9))
 
     def stop(self) -> None:

@@ -128,10 +128,10 @@ class Pacer:
         now = asyncio.get_running_loop().time()
         return endpoint.server_for(rollout, attempt, lambda server: self._takes_new(server, now))
 
-    def recent_seconds(self, endpoint: Endpoint, rollout: str) -> float | None:
-        """Seconds that this process's answers from the rollout's server took of late; None without any."""
+    def quick_share(self, endpoint: Endpoint, rollout: str) -> float:
+        """Share of this process's answers from the rollout's server that were quick of late; 0 without any."""
         paced = self._servers.get(_key(self.choose(endpoint, rollout, 1)))
-        return None if paced is None else paced.gate.recent_seconds
+        return 0.0 if paced is None else paced.gate.quick
 
     @asynccontextmanager
     async def permit(self, endpoint: Endpoint, rollout: str, attempt: int) -> AsyncIterator["Permit"]:

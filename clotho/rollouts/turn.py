@@ -8,9 +8,6 @@ from clotho.models.messages import CallDefects, ToolCall
 from clotho.rollouts.budget import Cost
 from clotho.rollouts.step_request import StepRequest
 
-QUICK_SECONDS = 1.0
-"""Seconds of a model's answer up to which the next turn is tried in the workflow's own process."""
-
 
 class ModelProcessRequest(FrozenModel):
     """A request for a process to sample a rollout's turns: the one at `queue`, while it is alive."""
