@@ -152,6 +152,16 @@ class Journal:
                 return last, entry  # else others have appended since, and deleted it
         return None
 
+    async def read_numbered(self, prefix: str, numbers: Iterable[int], kind: type[Entry]) -> list[Entry]:
+        """Entries of the numbered log under `prefix`, of which none may be missing."""
+        keys = [NumberedLog(self._store, prefix).key(number) for number in numbers]
+        found: list[Entry] = []
+        for key, entry in zip(keys, await self.read_many(keys, kind), strict=True):
+            if entry is None:
+                raise JournalCorrupt(f"journal entry {key} is missing")
+            found.append(entry)
+        return found
+
     async def append(self, prefix: str, entry: BaseModel, kept: int | None = None) -> int:
         """Write `entry` as the next of the numbered log under `prefix`; returns its number.
 
