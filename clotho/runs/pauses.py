@@ -54,7 +54,7 @@ async def resume(journal: Journal, name: str) -> bool:
 async def resume_whole(journal: Journal, name: str) -> bool:
     """End the pauses of `name` and of all that is part of it; returns whether there were any."""
     whole = wholes_of(name)[0]
-    return await _end(journal, name, lambda paused: whole in wholes_of(paused))
+    return await _end(journal, name, lambda paused: paused.startswith(whole) and whole in wholes_of(paused))
 
 
 async def paused_in(journal: Journal, run: str) -> Paused:
@@ -153,9 +153,9 @@ class _Log:
 
 async def _read_log(journal: Journal, run: str) -> _Log:
     prefix = pause_prefix(run)
-    if (found := await journal.latest_numbered(prefix, PauseEntry)) is None:
+    if (last := await journal.last_number(prefix)) is None:
         return _Log({})
-    last, entry = found
+    (entry,) = await journal.read_numbered(prefix, [last], PauseEntry)
     if entry.changes is None:
         return _Log(entry.paused, last, last, len(entry.paused))
     whole, *changes = await journal.read_numbered(prefix, range(entry.changes, last + 1), PauseEntry)
