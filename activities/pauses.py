@@ -19,6 +19,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.guard import activity_guard
+from clotho import failpoints
 from clotho.errors import Unavailable
 from clotho.identifiers.ids import run_of
 from clotho.journal import Journal
@@ -181,6 +182,7 @@ class PauseActivities:
                 workflow_id=workflow, run_id=None, activity_id=REST
             )
             try:
+                await failpoints.reach("rest.ending", workflow)
                 await handle.complete()
                 self._pace.ended[workflow] = clock()
             except RPCError as error:
