@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.guard import activity_guard
 from clotho import failpoints
-from clotho.errors import Unavailable
+from clotho.errors import JournalCorrupt, Unavailable
 from clotho.identifiers.ids import run_of
 from clotho.journal import Journal
 from clotho.rollouts.campaign import PauseRequest
@@ -56,7 +56,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._width = self.FEWEST
-        self._narrowed = 0.0
+        self._changed = 0.0
         self.ended: dict[str, float] = {}
         """Workflow about to go on -> the end of its rest."""
 
@@ -69,13 +69,14 @@ class Pace:
 
     def adapt(self, resting: Container[str], now: float) -> None:
         """Note which workflows still show that they rest; the others have gone on."""
-        was_full = not self.free
+        # Those from before the pace was last changed went on at another one, and say nothing of this.
+        tried = [at for at in self.ended.values() if at >= self._changed]
+        was_full = tried and len(tried) == len(self.ended) and not self.free
         self.ended = {each: at for each, at in self.ended.items() if each in resting}
-        # Those from before the pace was last changed are late because of that, and say nothing of the pace since.
-        if any(at > self._narrowed and now - at > self.SLOW_SECONDS for at in self.ended.values()):
-            self._width, self._narrowed = max(self.FEWEST, self._width // 2), now
+        if any(at >= self._changed and now - at > self.SLOW_SECONDS for at in self.ended.values()):
+            self._width, self._changed = max(self.FEWEST, self._width // 2), now
         elif was_full and len(self.ended) <= self._width // 4:
-            self._width = min(self.MOST, self._width * 2)
+            self._width, self._changed = min(self.MOST, self._width * 2), now
 
 
 class PauseActivities:
@@ -133,10 +134,18 @@ class PauseActivities:
             if not resting:
                 del self._resting[run]
                 continue
-            paused = await paused_in(self._journal, run)
+            paused = await self._paused_in(run)
             if run not in paused:
                 found += (each for each in reversed(resting) if reason_among(paused, each) is None)
         return found
+
+    async def _paused_in(self, run: str) -> Paused:
+        """What is paused in `run`; nothing where its log is damaged: turns go on, and fail for that."""
+        try:
+            return await paused_in(self._journal, run)
+        except JournalCorrupt as error:
+            log.error("%s", error)
+            return {}
 
     async def _still_resting(self, workflows: Iterable[str]) -> set[str]:
         """Those of `workflows` that rest, as visibility lists them."""
@@ -162,7 +171,7 @@ class PauseActivities:
             async for listed in self._client.list_workflows(query):
                 run = run_of(listed.id)
                 if run not in looked_up:
-                    looked_up[run] = await paused_in(self._journal, run)
+                    looked_up[run] = await self._paused_in(run)
                 if run in looked_up[run]:
                     held = run
                     query += f" AND {RUN} != '{run}'"  # it may have many thousands
