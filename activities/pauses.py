@@ -48,7 +48,7 @@ class Pace:
     on at once, half as many where one takes long.
     """
 
-    FEWEST, MOST = 32, 256
+    FEWEST, MOST = 16, 256
     SLOW_SECONDS = 1.0
     """Workers' own queues keep a task for 2 s (`worker.py`)."""
     LOST_SECONDS = 10.0

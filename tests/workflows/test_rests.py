@@ -127,11 +127,11 @@ def test_the_pace_follows_what_is_done() -> None:
         return begun
 
     widths = []
-    for _ in range(5):
+    for _ in range(6):
         widths.append(end_all(now))
         now += 0.5
         pace.adapt((), now)
-    assert widths == [32, 64, 128, 256, 256]
+    assert widths == [16, 32, 64, 128, 256, 256]
     end_all(now)
     late = dict(pace.ended)
     pace.adapt(late, now + 2)
