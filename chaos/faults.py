@@ -12,6 +12,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
 from activities.pauses import ORPHANS_SECONDS, RESTING
+from activities.ttl_cache import FRESH_SECONDS
 from chaos import sandboxes
 from chaos.disk import SmallDisk
 from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
@@ -107,20 +108,24 @@ async def kill_before_it_rests(stage: Stage, hit: Hit, rollout: str) -> None:
 
 
 async def kill_while_it_rests(stage: Stage, hit: Hit, rollout: str) -> None:
-    await stage.operations.pause(Target.named(RUN))
-    hit.release()
-    await until(partial(_rests, stage, rollout), "its rest")
+    await _rest(stage, hit, rollout)
     await kill_workers(stage, hit, rollout)
     await stage.operations.resume(Target.named(RUN))
 
 
 async def kill_before_it_is_told(stage: Stage, hit: Hit, rollout: str) -> None:
     """The end of the pause is in the store, and seen by the worker that is to complete the rest."""
-    await stage.operations.pause(Target.named(RUN))
-    hit.release()
-    await until(partial(_rests, stage, rollout), "its rest")
+    await _rest(stage, hit, rollout)
     await stage.operations.resume(Target.named(RUN))
     await kill_workers(stage, await paused(stage, REST_ENDS), rollout)
+
+
+async def _rest(stage: Stage, hit: Hit, rollout: str) -> None:
+    """Pause the run, and wait until the rollout, which stands before a turn, rests."""
+    await stage.operations.pause(Target.named(RUN))
+    await asyncio.sleep(FRESH_SECONDS)  # a turn may go by a look that is as old, and be its last one
+    hit.release()
+    await until(partial(_rests, stage, rollout), "its rest")
 
 
 async def _rests(stage: Stage, rollout: str) -> bool:
