@@ -3,12 +3,15 @@
 A rest has no heartbeat: ten thousand of them would send Temporal a thousand a second. The process that has begun
 it completes it by the workflow's id, once the store has no pause of it. Where that process has died, any other one
 finds the workflow by its search attribute, and does the same.
+
+Rests are completed no faster than their workflows go on. Ten thousand at once kept Temporal from everything else,
+and most workflow tasks waited for longer than a worker's own queue keeps them: each then replayed its history.
 """
 
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import islice
 
 from temporalio import activity
@@ -16,7 +19,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.guard import activity_guard
-from clotho.errors import Unavailable
+from clotho import failpoints
+from clotho.errors import JournalCorrupt, Unavailable
 from clotho.identifiers.ids import run_of
 from clotho.journal import Journal
 from clotho.rollouts.campaign import PauseRequest
@@ -25,17 +29,54 @@ from clotho.temporal.search_attributes import OUTCOME, PAUSED, RUN
 
 REST = "rest"
 """The id, within its workflow, of the activity that lasts as long as a pause."""
-LOOK_SECONDS = 2.0
+LOOK_SECONDS, STEP_SECONDS = 1.0, 0.5
+"""Between looks for what was resumed; the shorter one while workflows go on."""
 ORPHANS_SECONDS, MOST_ORPHANS_SECONDS = 20.0, 120.0
 """Between looks for rests whose process has died. One is completed when two looks have found it."""
 ORPHANS_SHARE = 0.01
 """Share of time that such looks may take: many groups or rollouts that are paused one by one are all listed."""
-ORPHANS_AT_ONCE = 1_000
-"""Completed after a look. What others are completing looks like orphans too, until its workflows go on."""
-CONCURRENT_REQUESTS = 64
-"""Requests to Temporal at the same time, when a run with many rollouts is resumed."""
+RESTING = f"{OUTCOME} = '{PAUSED}' AND ExecutionStatus = 'Running'"
+"""Visibility query for workflows that rest."""
 
 log = logging.getLogger("clotho")
+
+
+class Pace:
+    """How many workflows may be about to go on: those whose rest is over, and who show it still.
+
+    It follows what Temporal and the workers get done, as TCP follows a network: twice as many while all of them go
+    on at once, half as many where one takes long.
+    """
+
+    FEWEST, MOST = 16, 256
+    SLOW_SECONDS = 1.0
+    """Workers' own queues keep a task for 2 s (`worker.py`)."""
+    LOST_SECONDS = 10.0
+    """Time after which a workflow that doesn't go on holds up no other one: it may have no worker."""
+
+    def __init__(self) -> None:
+        self._width = self.FEWEST
+        self._changed = 0.0
+        self.ended: dict[str, float] = {}
+        """Workflow about to go on -> the end of its rest."""
+
+    @property
+    def free(self) -> int:
+        return max(0, self._width - len(self.ended))
+
+    def drop_lost(self, now: float) -> None:
+        self.ended = {each: at for each, at in self.ended.items() if now - at < self.LOST_SECONDS}
+
+    def adapt(self, resting: Container[str], now: float) -> None:
+        """Note which workflows still show that they rest; the others have gone on."""
+        # Those from before the pace was last changed went on at another one, and say nothing of this.
+        tried = [at for at in self.ended.values() if at >= self._changed]
+        was_full = tried and len(tried) == len(self.ended) and not self.free
+        self.ended = {each: at for each, at in self.ended.items() if each in resting}
+        if any(at >= self._changed and now - at > self.SLOW_SECONDS for at in self.ended.values()):
+            self._width, self._changed = max(self.FEWEST, self._width // 2), now
+        elif was_full and len(self.ended) <= self._width // 4:
+            self._width, self._changed = min(self.MOST, self._width * 2), now
 
 
 class PauseActivities:
@@ -44,18 +85,18 @@ class PauseActivities:
     def __init__(self, journal: Journal, client: Client) -> None:
         self._journal = journal
         self._client = client
-        self._resting: defaultdict[str, set[str]] = defaultdict(set)
-        """Run -> workflows whose rest this process has begun."""
+        self._resting: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        """Run -> workflows whose rest this process has begun, or is to complete for one that died; latest last."""
         self._orphans: set[str] = set()
         """Workflows that rested at the last look although they aren't paused."""
-        self._free = asyncio.Semaphore(CONCURRENT_REQUESTS)
+        self._pace = Pace()
 
     @activity.defn
     async def await_resume(self) -> None:
         """Complete when nothing that the workflow is part of is paused any more."""
         workflow = activity.info().workflow_id
         assert workflow is not None
-        self._resting[run_of(workflow)].add(workflow)
+        self._resting[run_of(workflow)][workflow] = None
         activity.raise_complete_async()
 
     @activity.defn
@@ -74,30 +115,55 @@ class PauseActivities:
         clock = asyncio.get_running_loop().time
         next_orphans = clock()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(STEP_SECONDS if self._pace.ended else LOOK_SECONDS)
             try:
-                await self._complete_resumed()
                 if (began := clock()) >= next_orphans:
-                    found = await self._resumed_resting()
+                    await self._adopt_orphans()
                     rare = min((clock() - began) / ORPHANS_SHARE, MOST_ORPHANS_SECONDS)
                     next_orphans = began + max(ORPHANS_SECONDS, rare)
-                    await self._complete(islice(self._orphans & found, ORPHANS_AT_ONCE))
-                    self._orphans = found
+                self._pace.drop_lost(clock())
+                self._pace.adapt(await self._still_resting(self._pace.ended), clock())
+                await self._complete(islice(await self._resumed(), self._pace.free))
             except (Unavailable, RPCError) as error:
                 log.warning("whether runs are still paused can't be seen now: %s", error)
 
-    async def _complete_resumed(self) -> None:
+    async def _resumed(self) -> Iterable[str]:
+        """Workflows whose rest is to be completed, the latest first: workers that keep few in memory have those."""
+        found: list[str] = []
         for run, resting in list(self._resting.items()):
-            paused = await paused_in(self._journal, run)
-            if run in paused:
-                continue
-            await self._complete(each for each in list(resting) if reason_among(paused, each) is None)
             if not resting:
                 del self._resting[run]
+                continue
+            paused = await self._paused_in(run)
+            if run not in paused:
+                found += (each for each in reversed(resting) if reason_among(paused, each) is None)
+        return found
+
+    async def _paused_in(self, run: str) -> Paused:
+        """What is paused in `run`; nothing where its log is damaged: turns go on, and fail for that."""
+        try:
+            return await paused_in(self._journal, run)
+        except JournalCorrupt as error:
+            log.error("%s", error)
+            return {}
+
+    async def _still_resting(self, workflows: Iterable[str]) -> set[str]:
+        """Those of `workflows` that rest, as visibility lists them."""
+        if not (named := ", ".join(f"'{each}'" for each in workflows)):
+            return set()
+        listed = self._client.list_workflows(f"{RESTING} AND WorkflowId IN ({named})")
+        return {each.id async for each in listed}
+
+    async def _adopt_orphans(self) -> None:
+        """Take over the rests that two looks have found although nothing of them is paused."""
+        found = await self._resumed_resting()
+        for workflow in self._orphans & found:
+            self._resting[run_of(workflow)].setdefault(workflow)
+        self._orphans = found
 
     async def _resumed_resting(self) -> set[str]:
         """The workflows that rest, as visibility lists them, and aren't paused."""
-        query, found = f"{OUTCOME} = '{PAUSED}' AND ExecutionStatus = 'Running'", set[str]()
+        query, found = RESTING, set[str]()
         looked_up: dict[str, Paused] = {}
         held: str | None = ""
         while held is not None:
@@ -105,7 +171,7 @@ class PauseActivities:
             async for listed in self._client.list_workflows(query):
                 run = run_of(listed.id)
                 if run not in looked_up:
-                    looked_up[run] = await paused_in(self._journal, run)
+                    looked_up[run] = await self._paused_in(run)
                 if run in looked_up[run]:
                     held = run
                     query += f" AND {RUN} != '{run}'"  # it may have many thousands
@@ -116,17 +182,20 @@ class PauseActivities:
 
     async def _complete(self, workflows: Iterable[str]) -> None:
         """Complete rests, and forget those that are over; a server that is away is asked at the next look."""
+        clock = asyncio.get_running_loop().time
 
         async def complete(workflow: str) -> None:
-            async with self._free:
-                handle = self._client.get_async_activity_handle(
-                    workflow_id=workflow, run_id=None, activity_id=REST
-                )
-                try:
-                    await handle.complete()
-                except RPCError as error:
-                    if error.status is not RPCStatusCode.NOT_FOUND:
-                        return
-            self._resting[run_of(workflow)].discard(workflow)
+            resting = self._resting[run_of(workflow)]
+            del resting[workflow]  # before it goes on: it may rest here again, once it was told to
+            handle = self._client.get_async_activity_handle(
+                workflow_id=workflow, run_id=None, activity_id=REST
+            )
+            try:
+                await failpoints.reach("rest.ending", workflow)
+                await handle.complete()
+                self._pace.ended[workflow] = clock()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    resting[workflow] = None
 
         await asyncio.gather(*map(complete, workflows))

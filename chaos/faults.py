@@ -4,20 +4,24 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
+from activities.pauses import ORPHANS_SECONDS, RESTING
+from activities.ttl_cache import FRESH_SECONDS
 from chaos import sandboxes
 from chaos.disk import SmallDisk
 from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
-from chaos.phases import EVERY_PHASE, LOCAL_STEPS, PHASES, Hit, fail_folder
+from chaos.phases import BEFORE_A_TURN, EVERY_PHASE, LOCAL_STEPS, PHASES, Hit, fail_folder, paused
 from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Stage
 from chaos.tools.scripts import ToolScript
 from chaos.waiting import until
 from clotho.identifiers.ids import campaign_id, group_of
+from clotho.runs.targets import Target
 from tests.cluster import register
 
 OUTAGE = 12.0
@@ -34,6 +38,9 @@ FEWEST = 3
 PARTITION = 60.0
 WORKER_LIMIT = HEARTBEAT + 5.0
 TEMPORAL_LIMIT = HEARTBEAT + 10.0
+ORPHAN_LIMIT = 2 * ORPHANS_SECONDS + WORKER_LIMIT
+"""A rest whose process died is completed when two looks have found it, of which the first may come too early."""
+REST_ENDS = "rest.ending"
 
 Strike = Callable[[Stage, Hit, str], Awaitable[None]]
 
@@ -69,7 +76,7 @@ class Fault:
     @property
     def repeatable(self) -> bool:
         """Whether it may strike any stage, at any moment, and again."""
-        return not (self.for_good or self.through_ssh or self.short_histories or self.phases is LOCAL_STEPS)
+        return not (self.for_good or self.through_ssh) and self.phases == tuple(PHASES)
 
 
 async def kill_worker(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -90,6 +97,40 @@ async def kill_in_local_step(stage: Stage, hit: Hit, rollout: str) -> None:
     stage.struck_regular = bool(described.raw_description.pending_activities)
     hit.release()
     await stage.restart_worker(hit.roles)
+
+
+async def kill_before_it_rests(stage: Stage, hit: Hit, rollout: str) -> None:
+    """The pause is in the store, and the rollout before its next turn."""
+    await stage.operations.pause(Target.named(RUN))
+    await kill_workers(stage, hit, rollout)
+    await until(partial(_rests, stage, rollout), "its rest")
+    await stage.operations.resume(Target.named(RUN))
+
+
+async def kill_while_it_rests(stage: Stage, hit: Hit, rollout: str) -> None:
+    await _rest(stage, hit, rollout)
+    await kill_workers(stage, hit, rollout)
+    await stage.operations.resume(Target.named(RUN))
+
+
+async def kill_before_it_is_told(stage: Stage, hit: Hit, rollout: str) -> None:
+    """The end of the pause is in the store, and seen by the worker that is to complete the rest."""
+    await _rest(stage, hit, rollout)
+    await stage.operations.resume(Target.named(RUN))
+    await kill_workers(stage, await paused(stage, REST_ENDS), rollout)
+
+
+async def _rest(stage: Stage, hit: Hit, rollout: str) -> None:
+    """Pause the run, and wait until the rollout, which stands before a turn, rests."""
+    await stage.operations.pause(Target.named(RUN))
+    await asyncio.sleep(FRESH_SECONDS)  # a turn may go by a look that is as old, and be its last one
+    hit.release()
+    await until(partial(_rests, stage, rollout), "its rest")
+
+
+async def _rests(stage: Stage, rollout: str) -> bool:
+    resting = f"{RESTING} AND WorkflowId = '{rollout}'"
+    return (await stage.cluster.client.count_workflows(resting)).count > 0
 
 
 async def kill_workers_and_temporal(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -257,6 +298,25 @@ FAULTS = {
         WORKER_LIMIT,
         counts_from_strike=True,
         phases=LOCAL_STEPS,
+    ),
+    "before-rest": Fault(
+        "paused, SIGKILL of all workers before it rests, resumed",
+        kill_before_it_rests,
+        WORKER_LIMIT,
+        phases=BEFORE_A_TURN,
+    ),
+    "in-rest": Fault(
+        "paused, SIGKILL of all workers while it rests, resumed",
+        kill_while_it_rests,
+        ORPHAN_LIMIT,
+        phases=BEFORE_A_TURN,
+    ),
+    "rest-ends": Fault(
+        "paused, resumed, SIGKILL of all workers before they complete its rest",
+        kill_before_it_is_told,
+        ORPHAN_LIMIT,
+        rules=f"{REST_ENDS}[*/g*]:pause",
+        phases=BEFORE_A_TURN,
     ),
     "continued": Fault(
         "SIGKILL of all workers and of Temporal, while rollouts continue as new within two turns",

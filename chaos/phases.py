@@ -112,5 +112,7 @@ PHASES = {
 CREATE = "create"
 EVERY_PHASE = {CREATE: Phase("while its first sandbox is made", ("sandbox.created[{rollout}/*]",)), **PHASES}
 """Those that every fault strikes at, and one for the faults that name it."""
+BEFORE_A_TURN = ("before-call", "journalled", "mid-command", "checkpoint")
+"""Phases after which the rollout has another turn, at whose boundary a pause meets it."""
 LOCAL_STEPS = (CREATE, "between-calls", "checkpoint", "reward", "seal")
 """The phases that are within a step of the workflow's own process, where nothing is slow."""

@@ -29,6 +29,7 @@ from clotho.plugins.demo.provider import Provider
 from clotho.processes.child import ChildProcess
 from clotho.run_settings import RunSettings
 from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.operations import Operations
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.testing.scripted_model import serving
@@ -187,6 +188,10 @@ class Stage:
             seed=SEED,
             settings=self._settings,
         )
+
+    @property
+    def operations(self) -> Operations:
+        return Operations(self.cluster.open_journal(), self.cluster.client)
 
     async def has_continued(self, workflow: str) -> bool:
         """Whether it has continued as new."""

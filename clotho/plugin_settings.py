@@ -1,8 +1,8 @@
 """Settings that plugins declare: for the processes of a machine, and for runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import JsonValue, ValidationError, create_model
@@ -93,12 +93,30 @@ def run_settings_of(name: str, fields: Mapping[str, JsonValue]) -> RunPluginSett
 
 
 def run_settings_here(sections: RunSections) -> list[RunPluginSettings]:
-    """Read what a run sets for its plugins. Raises HostUnavailable for one that isn't installed on this host."""
+    """Read what a run sets for its plugins, checked at its start.
+
+    Raises HostUnavailable for a plugin that isn't installed on this host, or not in a version that takes them.
+    """
     if missing := sorted(sections.keys() - plugins().keys()):
         raise HostUnavailable(
             f"the plugin {missing[0]} of this run isn't installed on this host: install its package there"
         )
-    return [run_settings_of(name, fields) for name, fields in sections.items()]
+    return [_as_read_here(name, partial(run_settings_of, name, fields)) for name, fields in sections.items()]
+
+
+def of_kind_here(kind: type[RunKind], fields: Mapping[str, JsonValue]) -> RunKind:
+    """Like `run_settings_here`, of one plugin by the class of its settings."""
+    return _as_read_here(kind.plugin, lambda: kind.model_validate(fields))
+
+
+def _as_read_here(name: str, read: Callable[[], RunKind]) -> RunKind:
+    try:
+        return read()
+    except (InvalidInput, ValidationError) as error:
+        why = field_errors(error) if isinstance(error, ValidationError) else str(error)
+        raise HostUnavailable(
+            f"this host has another version of the plugin {name} than the run was started with: {why}"
+        ) from error
 
 
 def with_run_settings(sections: RunSections, asked: Mapping[str, JsonValue]) -> RunSections:

@@ -52,6 +52,7 @@ class Journal:
         self._on_repaid = on_repaid
         self._flights: dict[str, asyncio.Task[BaseModel]] = {}
         self._unwritten: dict[str, BaseModel] = {}
+        self._last_numbers: dict[str, int] = {}
         self._cache: OrderedDict[str, tuple[BaseModel, int]] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._cached_bytes = 0
@@ -151,6 +152,25 @@ class Journal:
             if (entry := await self.read(log.key(last), kind)) is not None:
                 return last, entry  # else others have appended since, and deleted it
         return None
+
+    async def last_number(self, prefix: str) -> int | None:
+        """The last number of the log under `prefix`, which keeps all its entries; it is listed once at most."""
+        log = NumberedLog(self._store, prefix)
+        known = self._last_numbers.get(prefix)
+        found = await log.last() if known is None else await log.last_from(known)
+        if found is not None:
+            self._last_numbers[prefix] = found
+        return found
+
+    async def read_numbered(self, prefix: str, numbers: Iterable[int], kind: type[Entry]) -> list[Entry]:
+        """Entries of the numbered log under `prefix`, of which none may be missing."""
+        keys = [NumberedLog(self._store, prefix).key(number) for number in numbers]
+        found: list[Entry] = []
+        for key, entry in zip(keys, await self.read_many(keys, kind), strict=True):
+            if entry is None:
+                raise JournalCorrupt(f"journal entry {key} is missing")
+            found.append(entry)
+        return found
 
     async def append(self, prefix: str, entry: BaseModel, kept: int | None = None) -> int:
         """Write `entry` as the next of the numbered log under `prefix`; returns its number.

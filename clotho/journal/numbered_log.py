@@ -34,6 +34,17 @@ class NumberedLog:
         numbers = await self.numbers()
         return numbers[-1] if numbers else None
 
+    async def last_from(self, known: int) -> int:
+        """The last number of a log that keeps all its entries, which has `known`: found without listing them."""
+        ahead = 1
+        while True:
+            keys = [self.key(known + each) for each in range(1, ahead + 1)]
+            new = (*await self._store.read_many(keys), None).index(None)
+            known += new
+            if new < ahead:
+                return known
+            ahead *= 2
+
     async def append(self, body: Body) -> int:
         """Write the next entry, however many others do; returns its number."""
         late: list[int] = []

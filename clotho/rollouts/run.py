@@ -179,10 +179,14 @@ PAUSED_BY_HAND = "by hand"
 
 
 class PauseEntry(FrozenModel):
-    """All that is paused in a run: the last entry counts."""
+    """A change of what is paused in a run, since the entries before it; or all of it."""
 
     paused: dict[str, str] = {}
-    """Run, group or rollout -> reason."""
+    """Run, group or rollout -> reason: those whose pause begins, or all whose pause lasts."""
+    resumed: tuple[str, ...] = ()
+    """Those whose pause ends."""
+    changes: int | None = None
+    """The number of the last entry that has all of it, which this one and those between change; None: this has."""
     at: float
     """Seconds since the epoch."""
 

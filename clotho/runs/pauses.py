@@ -1,4 +1,7 @@
-"""Pauses of runs, groups and rollouts: one numbered log of each run in the store, whose last entry says all.
+"""Pauses of runs, groups and rollouts: one numbered log of each run in the store.
+
+An entry has what it changes, and after some changes all that is paused: a thousand rollouts that are paused one by
+one write about as much as the thousand names.
 
 A turn looks there before the model is asked, at most a second after another look (`activities/llm.py`). A paused
 rollout rests in an activity that holds no worker's slot (`activities/pauses.py`), until nothing that it is part of
@@ -51,13 +54,12 @@ async def resume(journal: Journal, name: str) -> bool:
 async def resume_whole(journal: Journal, name: str) -> bool:
     """End the pauses of `name` and of all that is part of it; returns whether there were any."""
     whole = wholes_of(name)[0]
-    return await _end(journal, name, lambda paused: whole in wholes_of(paused))
+    return await _end(journal, name, lambda paused: paused.startswith(whole) and whole in wholes_of(paused))
 
 
 async def paused_in(journal: Journal, run: str) -> Paused:
     """What is paused in `run`, itself included."""
-    entry = await journal.latest(pause_prefix(run), PauseEntry)
-    return entry.paused if entry is not None else {}
+    return (await _read_log(journal, run)).paused
 
 
 def reason_among(paused: Paused, name: str) -> str | None:
@@ -90,7 +92,7 @@ async def read_pauses(journal: Journal, run: str) -> list[Pause]:
     lasting: dict[str, tuple[str, float]] = {}
     entries = await journal.read_many(await journal.keys(pause_prefix(run)), PauseEntry)
     for entry in filter(None, entries):
-        for name in lasting.keys() - entry.paused.keys():
+        for name in entry.resumed if entry.changes is not None else lasting.keys() - entry.paused.keys():
             found.append(Pause(name, *lasting.pop(name), until=entry.at))
         for name in entry.paused.keys() - lasting.keys():
             lasting[name] = (entry.paused[name], entry.at)
@@ -111,12 +113,55 @@ async def _end(journal: Journal, name: str, ends: Callable[[str], bool]) -> bool
 
 
 async def _change(journal: Journal, run: str, change: Callable[[Paused], Paused]) -> bool:
-    """Append what `change` makes of the last entry; returns False where that is the same."""
+    """Append what `change` makes of what is paused; returns False where that is the same."""
     while True:
-        last, entry = await journal.latest_numbered(pause_prefix(run), PauseEntry) or (None, None)
-        before = entry.paused if entry is not None else {}
-        if (paused := change(before)) == before:
+        log = await _read_log(journal, run)
+        if (paused := change(log.paused)) == log.paused:
             return False
-        changed = PauseEntry(paused=dict(paused), at=time.time())
-        if await journal.append_after(pause_prefix(run), last, changed) is not None:
+        if await journal.append_after(pause_prefix(run), log.last, log.entry_for(paused)) is not None:
             return True  # else another one was faster, whose entry is to be changed
+
+
+FEWEST_CHANGES, SHARE_OF_CHANGES = 16, 4
+"""Changes between two entries with all that is paused: so many, and a quarter of the names in the first of them.
+
+All such entries then have about five times as many names as were paused, and a reader needs few changes.
+"""
+
+
+@dataclass(frozen=True)
+class _Log:
+    """What the log of a run's pauses comes to."""
+
+    paused: Paused
+    last: int | None = None
+    """Number of the last entry."""
+    whole: int | None = None
+    """Number of the last entry that has all that was paused then."""
+    whole_names: int = 0
+
+    def entry_for(self, paused: Paused) -> PauseEntry:
+        """The next entry, after which `paused` is what is paused."""
+        begun = {name: reason for name, reason in paused.items() if name not in self.paused}
+        resumed = tuple(name for name in self.paused if name not in paused)
+        if self.last is not None and self.whole is not None:
+            few = self.last - self.whole < max(FEWEST_CHANGES, self.whole_names // SHARE_OF_CHANGES)
+            if few and len(begun) + len(resumed) < len(paused):
+                return PauseEntry(paused=begun, resumed=resumed, changes=self.whole, at=time.time())
+        return PauseEntry(paused=dict(paused), at=time.time())
+
+
+async def _read_log(journal: Journal, run: str) -> _Log:
+    prefix = pause_prefix(run)
+    if (last := await journal.last_number(prefix)) is None:
+        return _Log({})
+    (entry,) = await journal.read_numbered(prefix, [last], PauseEntry)
+    if entry.changes is None:
+        return _Log(entry.paused, last, last, len(entry.paused))
+    whole, *changes = await journal.read_numbered(prefix, range(entry.changes, last + 1), PauseEntry)
+    paused = dict(whole.paused)
+    for change in changes:
+        for name in change.resumed:
+            del paused[name]
+        paused |= change.paused
+    return _Log(paused, last, entry.changes, len(whole.paused))

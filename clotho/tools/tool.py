@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import job_key
-from clotho.plugin_settings import BroughtToolset, RunKind, RunSections, run_settings_here
+from clotho.plugin_settings import BroughtToolset, RunKind, RunSections, of_kind_here, run_settings_here
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
 
@@ -40,7 +40,7 @@ class ToolSettings(FrozenModel):
     def of(self, kind: type[RunKind]) -> RunKind | None:
         """What the run sets for a plugin, by the class of it; None: nothing."""
         fields = self.plugins.get(kind.plugin)
-        return None if fields is None else kind.model_validate(fields)
+        return None if fields is None else of_kind_here(kind, fields)
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What a run sets for plugins: merged by field, checked by the plugin, and refused where there is none."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -69,3 +70,18 @@ def test_a_worker_without_the_plugin_tries_again_later() -> None:
     ) as gone:
         _ = settings.secrets
     assert policy_for(type(gone.value).__name__).step is StepAction.RETRY
+
+
+@pytest.mark.parametrize(
+    "read", [lambda settings: settings.secrets, lambda settings: settings.of(BrowserSettings)]
+)
+def test_a_worker_with_another_version_of_the_plugin_tries_again_later(
+    read: Callable[[ToolSettings], object],
+) -> None:
+    settings = ToolSettings(plugins={"browser": {"a_later_field": True}})
+    with pytest.raises(
+        HostUnavailable,
+        match=r"another version of the plugin browser than the run was started with: .*a_later_field",
+    ) as other:
+        read(settings)
+    assert policy_for(type(other.value).__name__).step is StepAction.RETRY

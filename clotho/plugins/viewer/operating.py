@@ -20,12 +20,13 @@ from clotho.runs.targets import Target
 
 ANSWER_SECONDS = 30.0
 FORM = BodyLimits(sent_bytes=4_096, unpacked_bytes=4_096, seconds=5.0)
-MEANINGS = {
+OPERATIONS = {
     "pause": "Its rollouts stop before their next turns. Calls in flight are finished.",
     "resume": "All that is paused of it goes on. Unscored groups of a run that has ended are started again.",
     "cancel": "It ends with its sandboxes, without a reward. What was scored stays.",
     "retry": "What failed or was cancelled of it is started again. What was scored stays.",
 }
+"""Operations on offer, and what each does."""
 
 
 class Operating:
@@ -50,7 +51,7 @@ class Operating:
             "confirm.html",
             operation=operation,
             target=target,
-            meaning=MEANINGS[operation],
+            meaning=OPERATIONS[operation],
             token=self._token,
         )
 
@@ -94,6 +95,6 @@ class Operating:
 def _order(fields: dict[str, str]) -> tuple[str, Target]:
     """The operation and its target. Raises InvalidInput."""
     operation = fields.get("operation", "")
-    if operation not in MEANINGS:
+    if operation not in OPERATIONS:
         raise InvalidInput(f"there is no operation {operation!r}")
     return operation, Target.named(fields.get("name", ""))
