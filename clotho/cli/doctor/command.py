@@ -21,6 +21,7 @@ from clotho.embedded.temporal_binary import THREE_WAYS, obtainable_binary
 from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name, program_on_path
 from clotho.journal import Journal
+from clotho.models.rendering.rendering import TOKENS_EXTRA, missing_packages
 from clotho.plugin import load, plugins
 from clotho.processes.ending import leave
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
@@ -123,6 +124,7 @@ class Doctor:
         asked = [
             Question("machine", "isolation", isolation(backend.own)),
             Question("machine", "bubblewrap", bubblewrap()),
+            Question("machine", "token-exact inference", token_packages()),
         ]
         if journal is not None and audit is not None:
             asked += [
@@ -253,6 +255,13 @@ async def bubblewrap() -> list[Finding]:
     if found is None:
         return [Finding("bubblewrap: not installed", "install it: apt install bubblewrap")]
     return [Finding(f"bubblewrap: {found}")]
+
+
+async def token_packages() -> list[Finding]:
+    """An extra is no need of everyone's: without it nothing needs attention."""
+    if missing := missing_packages():
+        return [Finding(f"token-exact inference: {' and '.join(missing)} not installed; {TOKENS_EXTRA}")]
+    return [Finding("token-exact inference: installed")]
 
 
 async def _workers(journal: Journal, settings: Settings) -> list[Finding]:
