@@ -24,6 +24,7 @@ from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.counts import RunCounter, RunCounts
 from clotho.runs.disturbances import disturbances_of
 from clotho.runs.groups import scored_groups
+from clotho.runs.items import items_notice
 from clotho.runs.states import current_progress
 
 PERIOD = 0.5
@@ -80,12 +81,10 @@ async def follow(
                 progress = await current_progress(handle) or view.progress
                 trouble = stopped_by(progress, counting.counts) or await troubles.now()
                 view = replace(view, progress=progress, counts=counting.counts, trouble=trouble)
-                if not told and progress is not None and 0 < progress.groups < groups:
-                    items, asked = progress.groups, groups
-                    one_line(
-                        console, f"there are only {items} items: the run has {items} groups, not {asked}"
-                    )
+                if not told and progress is not None and progress.groups:
                     told = True
+                    if notice := await items_notice(journal, run, progress.groups, groups):
+                        one_line(console, notice)
                 display(replace(view, seconds_left=time_left.seconds_left(view)))
                 also(view)
                 await asyncio.wait([result], timeout=PERIOD)

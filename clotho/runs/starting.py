@@ -6,12 +6,14 @@ from pathlib import Path
 
 from temporalio.client import Client
 
+from clotho.config import read_settings_file
 from clotho.environment.code import Code
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
 from clotho.models.served_model import only_model
 from clotho.plugin import load, plugins
+from clotho.processes.liveness import changed_settings
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.manifest import has_begun
@@ -19,6 +21,8 @@ from clotho.runs.operations import Operations
 from clotho.runs.request import RunRequest
 from clotho.runs.targets import Target
 from clotho.temporal.states import is_running
+
+SETTINGS_NAMED = 6
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,20 @@ async def start(client: Client, journal: Journal, order: RunRequest, code: Code 
     return Started(await start_campaign(client, journal, order, code), changed, running)
 
 
-async def notices(manifest: RunManifest) -> list[str]:
-    """What plugins have to say of the run's environment before it starts."""
+async def notices(journal: Journal, manifest: RunManifest) -> list[str]:
+    """What there is to say before the run starts: of its environment by plugins, and of the workers' settings."""
     asked = [load(plugin.notice) for plugin in plugins().values() if plugin.notice is not None]
     said = [await asyncio.to_thread(ask, manifest.environment, manifest.environment_config) for ask in asked]
+    said.append(await settings_notice(journal))
     return [notice for notice in said if notice is not None]
+
+
+async def settings_notice(journal: Journal) -> str | None:
+    """A sentence for workers that have other settings than the clotho.yaml that they read has by now."""
+    if not (changed := await changed_settings(journal, await asyncio.to_thread(read_settings_file))):
+        return None
+    names = ", ".join(changed[:SETTINGS_NAMED]) + (", …" if len(changed) > SETTINGS_NAMED else "")
+    return f"the workers have older settings than clotho.yaml ({names}): start them again"
 
 
 async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
