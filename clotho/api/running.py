@@ -15,6 +15,7 @@ from clotho.api.handle import Group, Run, group_of
 from clotho.api.main_class import main_class_code
 from clotho.api.session import Session, sessions
 from clotho.cli.follow import ended_well, follow
+from clotho.cli.operate import say_changed
 from clotho.cli.run_file import options_of
 from clotho.cli.run_options import DEFAULT_GROUPS
 from clotho.cli.terminal import make_console, one_line
@@ -28,7 +29,7 @@ from clotho.runs.campaigns import CampaignHandle, campaign_handle, read_campaign
 from clotho.runs.manifest import taken_names
 from clotho.runs.request import RunRequest
 from clotho.runs.scored import ScoredGroups
-from clotho.runs.starting import notices, start, with_model_name
+from clotho.runs.starting import notices, start
 from clotho.runs.states import items_notice_at_start
 from clotho.temporal.search_attributes import workflow_link
 
@@ -179,13 +180,14 @@ class Progressing:
         order = await _order(asked, environment, session)
         for notice in await notices(session.journal, order.manifest):
             self._say(notice)
-        named = await with_model_name(session.journal, order)
-        handle = (await start(client, session.journal, named, code)).handle
+        started = await start(client, session.journal, order, code)
+        say_changed(self._console, started.changed, started.kept_by)
         run = order.manifest.run
         self._say(
             f"run {run}: {workflow_link(session.settings.temporal.ui, client.namespace, campaign_id(run))}"
         )
-        self._started = StartedRun(session, client, named, handle, ScoredGroups(session.journal, client, run))
+        scored = ScoredGroups(session.journal, client, run)
+        self._started = StartedRun(session, client, started.order, started.handle, scored)
         return self._started
 
     def _say(self, line: str) -> None:

@@ -20,6 +20,7 @@ from clotho.errors import ClothoError, IsolationUnavailable, Unavailable
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Ending
+from clotho.rollouts.run import PAUSED_BY_HAND
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.counts import RunCounter, RunCounts
 from clotho.runs.disturbances import disturbances_of
@@ -91,8 +92,7 @@ async def follow(
     finally:
         result.cancel()
         watch.cancel()
-    if (table := await groups_table(journal, run)).row_count:
-        console.print(table)
+    await show_groups(console, journal, run)
     return await ended_well(run, result)
 
 
@@ -164,12 +164,15 @@ def stopped_by(progress: CampaignProgress | None, counts: RunCounts | None) -> s
 
 
 def paused_text(reason: str) -> str:
+    if reason == PAUSED_BY_HAND:
+        return f"paused: {reason}; `clotho resume` goes on"
     return f"paused: {reason}; mend what there is to mend, then `clotho resume`"
 
 
-async def groups_table(journal: Journal, run: str) -> Table:
-    """A row for each scored group of the run, up to GROUPS_SHOWN."""
-    groups = await scored_groups(journal, run, GROUPS_SHOWN + 1)
+async def show_groups(console: Console, journal: Journal, run: str) -> None:
+    """Print a row for each scored group of the run, up to GROUPS_SHOWN."""
+    if not (groups := await scored_groups(journal, run, GROUPS_SHOWN + 1)):
+        return
     more = len(groups) > GROUPS_SHOWN
     caption = f"the first {GROUPS_SHOWN}; `clotho export` has all" if more else None
     table = Table(
@@ -186,7 +189,7 @@ async def groups_table(journal: Journal, run: str) -> Table:
             counted(endings),
             counted([str(kind) for one in siblings for kind in disturbances_of(one, entry.repairs)]),
         )
-    return table
+    console.print(table)
 
 
 def counted(words: list[str]) -> str:

@@ -27,19 +27,26 @@ SETTINGS_NAMED = 6
 
 @dataclass(frozen=True)
 class Started:
+    order: RunRequest
+    """The request, with the model's name."""
     handle: CampaignHandle
     changed: list[Path]
     """Source files of the environment that changed since the run took its code."""
     was_running: bool
     """Whether it ran before, and so keeps the code that it has."""
 
+    @property
+    def kept_by(self) -> str | None:
+        """The run, where it keeps the code that it has."""
+        return self.order.manifest.run if self.was_running else None
+
 
 async def start(client: Client, journal: Journal, order: RunRequest, code: Code | None = None) -> Started:
     """Start the run, or attach to it. Its environment is `code`, if given, else what workers have on disk."""
-    run = order.manifest.run
+    named, run = await _with_model_name(journal, order), order.manifest.run
     changed = await _changed_sources(journal, client, run)
     running = await is_running(client, campaign_id(run))
-    return Started(await start_campaign(client, journal, order, code), changed, running)
+    return Started(named, await start_campaign(client, journal, named, code), changed, running)
 
 
 async def notices(journal: Journal, manifest: RunManifest) -> list[str]:
@@ -58,7 +65,7 @@ async def settings_notice(journal: Journal) -> str | None:
     return f"the workers have older settings than clotho.yaml ({names}): start them again"
 
 
-async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
+async def _with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
     """The request with a model name: by default the run's so far, else the one model's that the server lists."""
     manifest = order.manifest
     name = manifest.model
