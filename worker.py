@@ -1,7 +1,7 @@
 """Composition root: builds every dependency once and runs the Temporal workers.
 
-Processes that call models are apart from those that run tools and replay workflows, so that few things can
-kill a paid call. Without --roles this starts one process of each kind and keeps both running.
+Each process has all roles, one a processor, so that most steps are made where their workflow is. Authors' code runs
+in processes of its own. Without --roles this starts them and keeps them running.
 """
 
 import asyncio
@@ -30,9 +30,10 @@ from clotho import application, failpoints
 from clotho.config import (
     Settings,
     cache_folder,
-    forget_variables,
+    is_in_environment,
     load_settings,
     read_settings_file,
+    receive_keys,
     secret,
     variable,
 )
@@ -56,8 +57,9 @@ from clotho.monitoring.metrics import Metrics, SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.processes.ending import leave
 from clotho.processes.group import ProcessGroup, ProcessPlan, exit_status
+from clotho.processes.keys import keys_of, replace_process
 from clotho.processes.liveness import Liveness
-from clotho.processes.roles import ROLES, ProcessSlot, process_layout
+from clotho.processes.roles import MOST_PROCESSES, ROLES, ProcessSlot, process_layout
 from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
@@ -107,9 +109,9 @@ class Composition:
         version = WorkerDeploymentVersion(deployment_name=worker.deployment, build_id=worker.build_id)
         return {"deployment_config": WorkerDeploymentConfig(version, True, behavior)}
 
-    def workflows(self, sandbox_host: Host | None) -> list[Worker]:
+    def workflows(self, sandbox_host: Host | None, model: Model | None) -> list[Worker]:
         sizes = self.settings.worker
-        local = local_activities(sandbox_host)
+        local = local_activities(sandbox_host, model)
         served = (
             (self.task_queues.workflows, PINNED, VersioningBehavior.PINNED),
             (self.task_queues.campaigns, UPGRADED, VersioningBehavior.AUTO_UPGRADE),
@@ -127,7 +129,7 @@ class Composition:
                 max_cached_workflows=sizes.max_cached_workflows,
                 max_concurrent_workflow_tasks=sizes.max_workflow_tasks,
                 max_concurrent_workflow_task_polls=sizes.workflow_pollers,
-                sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+                sticky_queue_schedule_to_start_timeout=timedelta(seconds=sizes.cached_seconds),
                 graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
                 **self.version(behavior),
             )
@@ -157,20 +159,15 @@ class Composition:
 
         return Pacer(self.journal, own_queue, self.settings.worker.rate_limits, metrics)
 
-    def llm(
-        self,
-        own_queue: str,
-        backends: "Backends",
-        pacer: "Pacer",
-        pauses: PauseActivities,
-        budgets: BudgetWatch,
-    ) -> list[Worker]:
+    def model(self, own_queue: str, backends: "Backends", pacer: "Pacer", budgets: BudgetWatch) -> Model:
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
             return backends.at(endpoint, _key_of(endpoint), manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if self.settings.worker.show_commands else None
         most_calls = self.settings.worker.max_model_calls
-        model = Model(self.journal, backend, own_queue, previews, self.metrics, budgets, most_calls, pacer)
+        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, most_calls, pacer)
+
+    def llm(self, own_queue: str, model: Model, pauses: PauseActivities) -> list[Worker]:
         served: dict[str, list[Callable[..., Any]]] = {
             self.task_queues.model.queue: [
                 model.sample_first_turn,
@@ -180,7 +177,7 @@ class Composition:
                 pauses.reason_for,
                 pauses.pause,
             ],
-            own_queue: [model.sample_turn],
+            own_queue: [model.sample_first_turn, model.sample_turn],
         }
         return [
             Worker(
@@ -264,6 +261,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     journal = measured_journal(store, metrics)
     parts = Composition(settings, client, journal, TaskQueues(), metrics)
     workers: list[Worker] = []
+    model: Model | None = None
     sandbox_host: Host | None = None
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
@@ -279,7 +277,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backends = parts.backends()
             pacer = parts.pacer(backends, own_queue)
             on_draining.append(pacer.stop)
-            workers += parts.llm(own_queue, backends, pacer, pauses, budgets)
+            model = parts.model(own_queue, backends, pacer, budgets)
+            workers += parts.llm(own_queue, model, pauses)
             background.append(tasks.create_task(pacer.run()))
             background.append(tasks.create_task(pauses.run()))
             background.append(tasks.create_task(budgets.run()))
@@ -314,7 +313,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 background.append(tasks.create_task(Liveness(journal, queue, settings_file).run()))
         background.append(tasks.create_task(_end_when_short()))
         if "workflows" in roles:
-            workers += parts.workflows(sandbox_host)
+            workers += parts.workflows(sandbox_host, model)
         for worker in workers:
             tasks.create_task(worker.run())
         stopped = stop_signal(end_all_groups)
@@ -357,8 +356,6 @@ async def _end_when_short() -> None:
 
 def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
     """Serve `roles` to the end of this process."""
-    if "llm" not in roles:
-        forget_variables(settings.worker.model_keys)
     configure(settings.log_format, "+".join(roles))
     failpoints.arm(settings.fail, settings.fail_folder)
     status = 0
@@ -373,12 +370,14 @@ def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
 def main(
     roles: Annotated[
         str | None,
-        typer.Option(
-            help=f"Roles of the processes, of {','.join(ROLES)}. Default: all, with llm in processes of its own."
-        ),
+        typer.Option(help=f"Roles of the processes, of {','.join(ROLES)}. Default: all."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="Number of processes with the roles of --roles. Default: 1.", min=1)
+        int | None,
+        typer.Option(
+            help=f"Number of processes. Default: 1 with --roles, else one a processor, up to {MOST_PROCESSES}.",
+            min=1,
+        ),
     ] = None,
     store: Annotated[
         str | None, typer.Option(help="Where the journal is: a folder or s3://bucket/prefix.")
@@ -387,9 +386,12 @@ def main(
 ) -> None:
     """Run Clotho's workers until SIGTERM; a second SIGTERM ends them at once."""
     application.on_path()  # environments are modules beside the user
+    receive_keys()
     try:
         settings = load_settings(store, temporal)
         layout = process_layout(roles, processes)
+        if is_in_environment(names := settings.worker.model_keys):
+            replace_process(keys_of(names) if any("llm" in group for group in layout) else {}, hidden=names)
         if len(layout) > 1:
             asyncio.run(reach(settings))  # an error that would end every process is reported once
     except ClothoError as error:
@@ -404,7 +406,7 @@ def main(
         ProcessPlan(
             name=f"{number}:{'+'.join(group)}",
             argv=(*command, "--roles", ",".join(group)),
-            without=() if "llm" in group else settings.worker.model_keys,
+            keys=keys_of(settings.worker.model_keys) if "llm" in group else {},
         )
         for number, group in enumerate(layout)
     ]

@@ -56,7 +56,7 @@ async def activity_guard(
     except ApplicationError:
         raise
     except BegunElsewhere as begun:
-        raise _goes_on(str(begun), begun.queue) from None
+        raise _goes_on(str(begun), begun.queue, queue) from None
     except Exception as error:
         if budget.expired():
             raise _goes_on(f"not done within {LOCAL_SECONDS:g} s", queue) from None
@@ -71,8 +71,9 @@ async def activity_guard(
         beats.cancel()
 
 
-def _goes_on(message: str, queue: str | None) -> ApplicationError:
-    details = () if queue is None else (queue,)
+def _goes_on(message: str, *queues: str | None) -> ApplicationError:
+    """The error that tells where to go on: at the first of `queues`; the second is this process's own."""
+    details = [queue for queue in queues if queue is not None]
     return ApplicationError(message, *details, type=GOES_ON, non_retryable=True)
 
 

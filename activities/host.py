@@ -1,4 +1,4 @@
-"""The activities of a sandbox host."""
+"""The activities of a sandbox host, and those that workflows find in their own process."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +12,7 @@ from activities.delegation import Delegations
 from activities.groups import Groups
 from activities.guard import ELSEWHERE
 from activities.idle import IdleSandboxes
+from activities.llm import Model
 from activities.restore import Restorer
 from activities.reward import Verifier
 from activities.rollouts import Rollouts
@@ -90,22 +91,24 @@ LOCAL: Activities = (
     Rollouts.find_end,
     Rollouts.conclude,
     Delegations.begin_delegation,
+    Model.sample_first_turn,
+    Model.sample_turn,
 )
 """The activities that workflows try in their own process first."""
 
 
-def local_activities(host: Host | None) -> Activities:
-    """The activities that a workflow finds in its own process, which serves `host`, or no sandboxes at all."""
-    names = {method.__name__ for method in LOCAL}
-    if host is None:
-        return tuple(map(_elsewhere, sorted(names)))
-    served = (*host.of_sandboxes, *host.of_verification, *host.of_groups)
-    return tuple(method for method in served if method.__name__ in names)
+def local_activities(host: Host | None, model: Model | None) -> Activities:
+    """The activities that a workflow finds in its own process: None is what that doesn't serve."""
+    served: Activities = () if model is None else (model.sample_first_turn, model.sample_turn)
+    if host is not None:
+        served += (*host.of_sandboxes, *host.of_verification, *host.of_groups)
+    by_name = {method.__name__: method for method in served}
+    return tuple(by_name.get(each.__name__) or _elsewhere(each.__name__) for each in LOCAL)
 
 
 def _elsewhere(name: str) -> Callable[..., Any]:
     @activity.defn(name=name)
     async def elsewhere(request: Any) -> None:
-        raise ApplicationError(f"no process of sandboxes does {name}", type=ELSEWHERE)
+        raise ApplicationError(f"another kind of process does {name}", type=ELSEWHERE)
 
     return elsewhere

@@ -10,6 +10,7 @@ from functools import partial
 from temporalio import activity
 
 from activities.budgets import BudgetWatch
+from activities.claims import BegunElsewhere
 from activities.guard import activity_guard
 from activities.ttl_cache import TTLCache
 from clotho import failpoints
@@ -31,6 +32,7 @@ from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript
 from clotho.rollouts.turn import (
+    QUICK_SECONDS,
     ChosenProcess,
     FirstTurnRequest,
     ModelProcessRequest,
@@ -102,7 +104,8 @@ class Model:
     async def sample_first_turn(self, request: FirstTurnRequest) -> RolloutStart:
         """The rollout's result, if an earlier workflow was scored; else choose a process, which samples a turn.
 
-        The process of the first attempt stays chosen: it alone finds a call that is still in flight.
+        The process of the first attempt stays chosen: it alone finds a call that is still in flight. Within a
+        workflow task, no turn is sampled unless the server has answered quickly of late.
         """
         key = process_key(request.rollout, activity.info().workflow_run_id or "")
         async with self._guard(request):
@@ -112,6 +115,8 @@ class Model:
             chosen = await self._journal.write(key, ChosenProcess(queue=self._queue))
             early = await self._acquires_at_start(request.rollout)
             here = request.sample and not early and chosen.queue == self._queue
+            if activity.info().is_local:
+                here = here and await self._answers_quickly(request.rollout)
             turn = await self._turn(request) if here else None
         return RolloutStart(model_queue=chosen.queue, acquire_at_start=early, turn=turn)
 
@@ -123,7 +128,17 @@ class Model:
 
     def _guard(self, request: TurnRequest) -> AbstractAsyncContextManager[None]:
         key = turn_key(request.rollout, request.turn)
-        return activity_guard(request.rollout, on_cancel=lambda: self._journal.cancel_flight(key))
+        return activity_guard(
+            request.rollout, on_cancel=lambda: self._journal.cancel_flight(key), queue=self._queue
+        )
+
+    async def _answers_quickly(self, rollout: str) -> bool:
+        manifest = await read_manifest(self._journal, run_of(rollout))
+        if manifest.agent.kind is not AgentKind.MODEL:
+            return True
+        endpoint = _required(await self._endpoints.of(run_of(rollout)), run_of(rollout))
+        seconds = self._pacer.recent_seconds(endpoint, rollout)
+        return seconds is not None and seconds < QUICK_SECONDS
 
     async def _turn(self, request: TurnRequest) -> TurnResult | None:
         key = turn_key(request.rollout, request.turn)
@@ -142,7 +157,9 @@ class Model:
         tools = await read_tools(self._journal, request.rollout)
         manifest = await read_manifest(self._journal, request.run)
         result = _result(turn, tools, manifest.limits, self._commands(turn, manifest))
-        return result.model_copy(update={"cost": await self._cost(request.run, turn, manifest.limits)})
+        cost = await self._cost(request.run, turn, manifest.limits)
+        next_home = turn.next_home if turn.next_home != self._queue else ""
+        return result.model_copy(update={"cost": cost, "next_home": next_home})
 
     async def _cost(self, run: str, turn: TurnEntry, limits: Limits) -> float:
         """The cost of a turn in dollars, where rollouts have a budget of them."""
@@ -201,10 +218,18 @@ class Model:
             raise TurnPaused
         return TurnInputs(manifest, tools, transcript, endpoint)
 
+    async def _require_home(self, transcript: Transcript) -> None:
+        """Raise BegunElsewhere where another process, which lives, may have begun the turn after `transcript`."""
+        home = transcript.steps[-1].turn.next_home if transcript.steps else ""
+        if home not in ("", self._queue) and await is_present(self._journal, home):
+            raise BegunElsewhere(home)
+
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
-        manifest = inputs.manifest
+        manifest, next_home = inputs.manifest, request.next_home or self._queue
+        await self._require_home(inputs.transcript)
         if (plan := inputs.transcript.prompt.plan) is not None:
-            return TurnEntry(sampled=planned_turn(plan, request.turn, manifest.agent.kind))
+            planned = planned_turn(plan, request.turn, manifest.agent.kind)
+            return TurnEntry(sampled=planned, next_home=next_home)
         endpoint = _required(inputs.endpoint, request.run)
         call = _call(request, inputs)
         try:
@@ -220,12 +245,12 @@ class Model:
                 permit.answered(sampled)
         except ContextOverflow as overflow:
             self._metrics.count_turn(manifest.environment, None)
-            return TurnEntry(sampled=None, context_overflow=str(overflow))
+            return TurnEntry(sampled=None, context_overflow=str(overflow), next_home=next_home)
         await failpoints.reach("turn.answered", call.key)
         self._metrics.count_turn(manifest.environment, sampled)
         if backend.capabilities is not None:
             self._capabilities[request.run] = backend.capabilities
-        return TurnEntry(sampled=sampled)
+        return TurnEntry(sampled=sampled, next_home=next_home)
 
     async def _note_served(self, run: str) -> None:
         """Keep the server's capabilities after a turn, since a run without a campaign checks no model before."""

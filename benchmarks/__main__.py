@@ -22,6 +22,7 @@ from benchmarks import (
     stores,
     task_folders,
     tools,
+    turns,
     width,
 )
 from benchmarks.machine import machine
@@ -36,6 +37,8 @@ LOOP: dict[str, Measure] = {
     "throughput": loop.throughput,
     "short rollouts": width.short,
     "width": width.width,
+    "real turns": turns.real,
+    "quick turns": turns.quick,
     "peers": compare.measure,
     "history": loop.history,
     "durability": features.checkpoints,

@@ -18,6 +18,7 @@ from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.rollout_keys import call_key, turn_key
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
+from clotho.processes.roles import process_layout
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings
@@ -99,8 +100,8 @@ async def bench() -> AsyncIterator[Bench]:
         binary = await temporal_binary()
         server = TemporalServer(binary, folder / "temporal.log", ui_port=None, db=folder / "temporal.db")
         async with server, cluster_in(server, folder / "cluster", "default") as cluster:
-            await cluster.start_worker("llm")
-            await cluster.start_worker("workflows,tools")
+            for roles in process_layout(roles=None, processes=None):
+                await cluster.start_worker(",".join(roles), CLOTHO_WORKER__CACHED_SECONDS="10")
             measured = Bench(cluster, folder)
             async with measured.model(Script(conversations=(terminal_turns(2),))) as url:
                 await measured.rollouts(url)

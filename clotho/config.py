@@ -37,6 +37,8 @@ SERVICES_SECONDS = 0.5
 PREFIX, DELIMITER = "CLOTHO_", "__"
 TOKEN_VARIABLE = "CLOTHO_TOKEN"
 """The token of HTTP servers and of their clients. It is no setting: those are written in files and shown."""
+KEYS_PIPE = "CLOTHO_KEYS_PIPE"
+"""Holds the number of the descriptor from which a worker reads the keys of model servers."""
 VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
 
 
@@ -269,7 +271,7 @@ def secret(variable: str, what: str = "the key of the model server") -> str:
     Raises InvalidInput if it isn't set, or holds what no header can.
     """
     checked_variable_name(variable)
-    if (value := os.environ.get(variable)) is None:
+    if (value := _received_keys.get(variable, os.environ.get(variable))) is None:
         raise InvalidInput(f"environment variable {variable} is not set; it must hold {what}")
     if not ((stripped := value.strip()).isascii() and stripped.isprintable()):
         raise InvalidInput(f"environment variable {variable} holds characters that no key has")
@@ -292,7 +294,23 @@ def secret_token(variable: str, what: str) -> str:
 
 def variable(name: str) -> str | None:
     """The value of an environment variable that a run names; None where it isn't set."""
-    return os.environ.get(name)
+    return _received_keys.get(name, os.environ.get(name))
+
+
+def is_in_environment(names: Iterable[str]) -> bool:
+    """Whether this process's environment has any of these variables."""
+    return any(name in os.environ for name in names)
+
+
+_received_keys: dict[str, str] = {}
+"""The keys of model servers in this process that were in no environment of its own."""
+
+
+def receive_keys() -> None:
+    """Read the keys that the process which started this one has left in a pipe, if it has."""
+    if (descriptor := os.environ.pop(KEYS_PIPE, None)) is not None:
+        with os.fdopen(int(descriptor)) as pipe:
+            _received_keys.update(json.load(pipe))
 
 
 def environment_without(names: Iterable[str]) -> dict[str, str]:
@@ -313,12 +331,6 @@ def environment_for_authors(names: Iterable[str]) -> dict[str, str]:
     """The environment of a process for an author's code: variables without secrets, and those of `names`."""
     wanted = {*AUTHORS_VARIABLES, *names}
     return {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
-
-
-def forget_variables(names: Iterable[str]) -> None:
-    """Have neither this process nor those that it starts find these variables any more."""
-    for name in names:
-        os.environ.pop(name, None)
 
 
 def engine_socket() -> str | None:

@@ -23,7 +23,11 @@ class WorkerSettings(FrozenModel):
     Of more than it gets done in 6 s, each begins again with a replay of its history: at 500, with 400
     rollouts open, three tasks of each did.
     """
-    max_local_steps: int = 25
+    cached_seconds: float = Field(default=10.0, gt=0)
+    """Seconds for which a workflow's task waits for the process that has it in memory; another one replays it then.
+
+    Replays take what a busy process lacks. That a process was killed is noticed within 10 s anyway."""
+    max_local_steps: int = 50
     """Steps that a process makes within its workflow tasks at once: one that lasts longer goes on after 2 s."""
     max_model_calls: int = 500
     """Model calls that a process has open at once."""

@@ -103,12 +103,20 @@ class Cluster:
         }
 
     async def start_worker(
-        self, roles: str = "workflows,tools,llm", under: Sequence[str] = (), **settings: str
+        self,
+        roles: str = "workflows,tools,llm",
+        under: Sequence[str] = (),
+        processes: str = "1",
+        **settings: str,
     ) -> ChildProcess:
-        """A worker process, with further `settings` as environment variables, started by the command `under`."""
-        variables = {**self.host_variables, "CLOTHO_WORKER__DRAIN_SECONDS": "30", **settings}
+        """A worker, with further `settings` as environment variables, started by the command `under`.
+
+        With several `processes` it is their parent.
+        """
+        soon = {"CLOTHO_WORKER__DRAIN_SECONDS": "30", "CLOTHO_WORKER__CACHED_SECONDS": "2"}
+        variables = {**self.host_variables, **soon, **settings}
         assignments = [f"{name}={value}" for name, value in variables.items()]
-        command = application.command("worker", "--roles", roles)
+        command = application.command("worker", "--roles", roles, "--processes", processes)
         command += ["--store", self.store_location, "--temporal", self.address]
         worker = ChildProcess(
             ["env", *assignments, *under, *command], self.folder / f"worker-{len(self.workers)}.log"

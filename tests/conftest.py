@@ -1,5 +1,7 @@
 """Session-wide servers: one Temporal server, one embedded model; workers and namespaces as tests need them."""
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
@@ -14,8 +16,12 @@ from tests.cluster import Cluster, cluster_in
 from tests.support import PATIENCE_SECONDS
 
 LOG_SHOWN = 6_000
-LONGEST_FIRST = ("chaos", "workflows", "cli", "examples", "atropos", "docs")
-"""Folders whose files take minutes: begun last, one would be waited for alone."""
+FIRST = ("sandbox", "tools", "chaos", "workflows", "cli", "examples", "atropos", "docs")
+"""Folders whose files take minutes: begun last, one would be waited for alone. The first need no Temporal server:
+where there is none yet, it is built meanwhile."""
+LAST = "unit"
+"""The folder of the shortest files."""
+PROGRAMS = pytest.StashKey[subprocess.Popen[bytes]]()
 
 # A busy machine is no finding.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,10 +33,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-first", type=int, default=0, help="number of the first case of each target")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In the process that starts those of xdist: have servers built while they run tests that need none."""
+    if session.config.getoption("numprocesses", None):
+        session.config.stash[PROGRAMS] = subprocess.Popen(
+            [sys.executable, "-m", "tests.programs"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if (programs := session.config.stash.get(PROGRAMS, None)) is not None:
+        programs.terminate()
+        programs.wait()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
-        folder = item.path.parent.name
-        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        return FIRST.index(folder) if folder in FIRST else len(FIRST) + (folder == LAST)
 
     items.sort(key=place)
 

@@ -43,7 +43,7 @@ RECORDED = {
     "paused": ("~campaign", "g000000/r0"),
     "failed": ("~campaign", "g000000"),
 }
-SLOW = Script(conversations=(Conversation(variants=((*[run("true")] * 4, say("Done.")),)),), latency=0.4)
+SLOW = Script(conversations=(Conversation(variants=((*[run("true")] * 4, say("Done.")),)),), latency=0.8)
 
 
 async def main() -> None:

@@ -113,7 +113,11 @@ async def s3_server_binary(cache: Path, *, on_path: Path | None, go: Path | None
                 GO_PACKAGE,
             )
             build = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-            _, said = await build.communicate()
+            try:
+                _, said = await build.communicate()
+            finally:
+                if build.returncode is None:
+                    build.kill()
             if build.returncode != 0:
                 raise RuntimeError(f"{' '.join(command)}: {said.decode()}")
             (Path(folder) / "versitygw").replace(cached)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
@@ -35,6 +35,16 @@ def step_of(event: HistoryEvent) -> str | None:
     ):
         return event.user_metadata.summary.data.decode().strip('"')
     return None
+
+
+async def events_of(cluster: Cluster, workflow: str) -> Sequence[HistoryEvent]:
+    return (await cluster.client.get_workflow_handle(workflow).fetch_history()).events
+
+
+def regular_steps(history: Iterable[HistoryEvent]) -> list[str]:
+    """The steps that were regular activities."""
+    activities = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+    return [step_of(event) or "" for event in history if event.event_type == activities]
 
 
 def beyond_the_budget(event: HistoryEvent) -> bool:

@@ -1,4 +1,15 @@
-"""The process that samples a rollout's turns: it alone finds a call that is still in flight."""
+"""The process that samples a rollout's turns: it alone finds a call that is still in flight.
+
+A turn is tried in the workflow's own process where the last answer was quick, which costs Temporal's server next to
+nothing. Slow turns, and what isn't done here in time, are regular activities at that process's own queue: with
+heartbeats, retries and a view in the UI. Where the workflow has moved to another process, the former one may be
+asking already, and begins the next turn while it lives: each turn's entry names the process that begins the next
+(`TurnEntry.next_home`).
+"""
+
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
@@ -7,9 +18,26 @@ with workflow.unsafe.imports_passed_through():
     from activities.llm import Model
     from clotho.rollouts.rollout import RolloutStart
     from clotho.rollouts.task_queues import ActivityQueue
-    from clotho.rollouts.turn import FirstTurnRequest, ModelProcessRequest, TurnRequest, TurnResult
+    from clotho.rollouts.turn import (
+        QUICK_SECONDS,
+        FirstTurnRequest,
+        ModelProcessRequest,
+        TurnRequest,
+        TurnResult,
+    )
 
-from workflows.steps import QUEUE_TIMEOUT, run_activity, timed_out_in_queue
+from workflows.steps import (
+    QUEUE_TIMEOUT,
+    NotDoneHere,
+    queue_of_beginner,
+    raise_if_cancelled,
+    run_activity,
+    run_here,
+    timed_out_in_queue,
+)
+
+Request = TypeVar("Request", bound=TurnRequest)
+Result = TypeVar("Result")
 
 
 class ModelProcess:
@@ -19,30 +47,67 @@ class ModelProcess:
         self.queue = queue
         self._rollout = rollout
         self._activity_queue = activity_queue
-        self._queue_timed_out = False
+        self._here = True
+        """Whether this workflow's process calls models, as far as is known."""
+        self._last_seconds, self._usual_seconds = math.inf, math.inf
 
     async def begin(self, request: FirstTurnRequest) -> RolloutStart:
-        """Look up the rollout's end; without one, choose a process, which samples the first turn."""
+        """Look up the rollout's end; without one, choose a process, which may sample the first turn."""
         what = f"turn {request.turn}" if request.sample else "look up end, choose model process"
-        start = await run_activity(Model.sample_first_turn, request, self._activity_queue, what)
+        start = await self._run_here_first(Model.sample_first_turn, request, what)
         self.queue = start.model_queue
+        if start.turn is not None:
+            self._note(start.turn)
         return start
 
     async def sample(self, request: TurnRequest) -> TurnResult | None:
         """Sample a turn; None while the rollout is paused."""
+        run = self._run_here_first if self._is_quick and self._here else self._run_where_begun
+        turn: TurnResult | None = await run(Model.sample_turn, request, f"turn {request.turn}")
+        if turn is not None:
+            self._note(turn)
+        return turn
+
+    def _note(self, turn: TurnResult) -> None:
+        self.queue = turn.next_home or self.queue
+        seconds, usual = turn.seconds, self._usual_seconds
+        self._last_seconds = seconds
+        self._usual_seconds = seconds if usual == math.inf else (usual + seconds) / 2
+
+    @property
+    def _is_quick(self) -> bool:
+        """Whether the next turn is likely to be: an attempt that ends in vain costs more than one elsewhere."""
+        return max(self._last_seconds, self._usual_seconds) < QUICK_SECONDS
+
+    async def _run_here_first(
+        self, activity: Callable[[Any, Request], Coroutine[Any, Any, Result]], request: Request, what: str
+    ) -> Result:
+        try:
+            result = await run_here(activity, request, self._activity_queue, what)
+        except NotDoneHere as begun:
+            self._here = not begun.elsewhere
+            self.queue = begun.queue or self.queue
+            moved = request.model_copy(update={"next_home": begun.own})
+            return await self._run_where_begun(activity, moved, what)
+        raise_if_cancelled()
+        return result
+
+    async def _run_where_begun(
+        self, activity: Callable[[Any, Request], Coroutine[Any, Any, Result]], request: Request, what: str
+    ) -> Result:
+        """Run a step at the queue of the process that may have begun it, while that lives; else at any other's."""
         while True:
-            if self._queue_timed_out:
-                choice = ModelProcessRequest(rollout=self._rollout, queue=self.queue)
-                self.queue = await run_activity(
-                    Model.choose_process, choice, self._activity_queue, "choose model process"
-                )
-                self._queue_timed_out = False
             own = self._activity_queue.with_queue(self.queue or self._activity_queue.queue)
+            waits = None if self.queue is None else QUEUE_TIMEOUT
             try:
-                return await run_activity(
-                    Model.sample_turn, request, own, f"turn {request.turn}", QUEUE_TIMEOUT
-                )
+                return await run_activity(activity, request, own, what, waits)
             except ActivityError as error:
-                self._queue_timed_out = timed_out_in_queue(error)
-                if not self._queue_timed_out:
+                if (beginner := queue_of_beginner(error)) is not None:
+                    self.queue = beginner
+                elif timed_out_in_queue(error):
+                    choice = ModelProcessRequest(rollout=self._rollout, queue=self.queue)
+                    self.queue = await run_activity(
+                        Model.choose_process, choice, self._activity_queue, "choose model process"
+                    )
+                else:
                     raise

@@ -190,7 +190,7 @@ class SandboxSession:
         queue = None
         if self.elsewhere != lease.queue:
             try:
-                result = await run_here(activity, argument, summary)
+                result = await run_here(activity, argument, self.activity_queue, summary)
             except NotDoneHere as begun:
                 self.elsewhere = lease.queue if begun.elsewhere else None
                 queue = begun.queue
@@ -212,7 +212,7 @@ class SandboxSession:
         A cancel doesn't stop it.
         """
         try:
-            return await run_here(activity, argument, summary)
+            return await run_here(activity, argument, self.activity_queue, summary)
         except NotDoneHere as begun:
             queue = begun.queue
         return await self.run_where_begun(
@@ -270,7 +270,7 @@ class SandboxSession:
             )
             if self.elsewhere != lease.queue:
                 with suppress(NotDoneHere):
-                    return await run_here(Sandboxes.release, request, "release sandbox")
+                    return await run_here(Sandboxes.release, request, activity_queue, "release sandbox")
             await run_activity_uncancelled(Sandboxes.release, request, activity_queue, "release sandbox")
 
     def activity_queue_of(self, lease: Lease | None) -> ActivityQueue:

@@ -69,18 +69,26 @@ def raise_if_cancelled() -> None:
 class NotDoneHere(Exception):
     """A local activity wasn't done in this process."""
 
-    def __init__(self, queue: str | None, elsewhere: bool) -> None:
+    def __init__(self, queue: str | None, elsewhere: bool, own: str | None = None) -> None:
         super().__init__(queue)
         self.queue = queue
         """Queue of the process that has begun, if it matters."""
+        self.own = own
+        """Queue of this process, where another one has begun."""
         self.elsewhere = elsewhere
         """Whether this process can't do such work."""
 
 
 async def run_here(
-    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]], argument: Argument, summary: str
+    activity: Callable[[Any, Argument], Coroutine[Any, Any, Result]],
+    argument: Argument,
+    activity_queue: ActivityQueue,
+    summary: str,
 ) -> Result:
-    """Run an activity method in this process, once; raises NotDoneHere where a regular activity has to go on."""
+    """Run an activity method in this process, once; raises NotDoneHere where a regular activity has to go on.
+
+    One that failed goes on after the delay that its error asks for; it fails where `activity_queue` gives it less.
+    """
     try:
         return await workflow.execute_local_activity_method(
             activity,
@@ -92,11 +100,13 @@ async def run_here(
         )
     except ApplicationError as error:
         if error.type == GOES_ON:
-            raise NotDoneHere(queue_in(error), elsewhere=False) from None
-        if error.non_retryable:
+            own = str(error.details[1]) if len(error.details) > 1 else None
+            raise NotDoneHere(queue_in(error), elsewhere=False, own=own) from None
+        delay = error.next_retry_delay or timedelta()
+        if error.non_retryable or delay > activity_queue.schedule_to_close_timeout:
             raise _as_activity_error(activity, error) from error
-        if error.next_retry_delay:
-            await workflow.sleep(error.next_retry_delay)
+        if delay:
+            await workflow.sleep(delay, summary=displayable(f"{summary}: {error}", SUMMARY_CHARACTERS))
         raise NotDoneHere(None, elsewhere=error.type == ELSEWHERE) from None
     except ActivityError as error:
         if isinstance(error.cause, CancelledError):
@@ -130,7 +140,7 @@ async def run_activity_here_first(
 ) -> Result:
     """Like `run_activity`, but in this process first."""
     try:
-        result = await run_here(activity, argument, summary)
+        result = await run_here(activity, argument, activity_queue, summary)
     except NotDoneHere:
         return await run_activity(activity, argument, activity_queue, summary)
     raise_if_cancelled()

@@ -33,6 +33,8 @@ class Gate:
         self._failures = 0
         self._down_until = 0.0
         self._answers = 0
+        self.recent_seconds: float | None = None
+        """Seconds that answers took of late; None before the first one."""
         self._recent: float | None = None
         self._best = float("inf")
 
@@ -111,7 +113,8 @@ class Gate:
         self._failures, self._down_until = 0, 0.0
         each = seconds / (tokens + SPARE_TOKENS)
         self._answers += 1
-        self._recent = each if self._recent is None else (1 - WEIGHT) * self._recent + WEIGHT * each
+        self._recent = _moved(self._recent, each)
+        self.recent_seconds = _moved(self.recent_seconds, seconds)
         self._best = min(self._best * DRIFT, max(self._recent, 1e-9))
 
     def stop(self) -> None:
@@ -120,3 +123,8 @@ class Gate:
             permit = self._waiting.popleft()
             if not permit.done():
                 permit.set_exception(ModelUnavailable(STOPPING))
+
+
+def _moved(average: float | None, value: float) -> float:
+    """The moving average after `value`."""
+    return value if average is None else (1 - WEIGHT) * average + WEIGHT * value

@@ -122,6 +122,11 @@ class Pacer:
         now = asyncio.get_running_loop().time()
         return endpoint.server_for(rollout, attempt, lambda server: self._takes_new(server, now))
 
+    def recent_seconds(self, endpoint: Endpoint, rollout: str) -> float | None:
+        """Seconds that this process's answers from the rollout's server took of late; None without any."""
+        paced = self._servers.get(_key(self.choose(endpoint, rollout, 1)))
+        return None if paced is None else paced.gate.recent_seconds
+
     @asynccontextmanager
     async def permit(self, endpoint: Endpoint, rollout: str, attempt: int) -> AsyncIterator["Permit"]:
         """Wait for a permit for one of the endpoint's servers, hold it, and learn from how the request ends.

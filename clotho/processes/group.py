@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from clotho.config import environment_without
+from clotho.config import KEYS_PIPE, environment_without
 from clotho.failure_policy import StepAction, kind_of, policy_for
+from clotho.processes.keys import pipe_with
 from clotho.processes.parent_death import with_parent_death_signal
 
 QUICK_DEATH_SECONDS = 5.0
@@ -27,8 +29,8 @@ class ProcessPlan:
 
     name: str
     argv: tuple[str, ...]
-    without: tuple[str, ...] = ()
-    """Environment variables that it doesn't get."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of model servers, which it reads from a pipe."""
 
 
 KILL_SECONDS = 2.0
@@ -57,12 +59,16 @@ class ProcessGroup:
         served = False
         while not self._stopping.is_set():
             started = time.monotonic()
+            pipes = [pipe_with(plan.keys)] if plan.keys else []
             # A session of its own: Ctrl-C reaches it once, through this process.
             process = await asyncio.create_subprocess_exec(
                 *with_parent_death_signal(plan.argv),
-                env=environment_without(plan.without),
+                env=environment_without(()) | ({KEYS_PIPE: str(pipes[0])} if pipes else {}),
+                pass_fds=pipes,
                 start_new_session=True,
             )
+            for pipe in pipes:
+                os.close(pipe)
             self._running[plan.name] = process
             if self._stopping.is_set():
                 process.terminate()

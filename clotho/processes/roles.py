@@ -8,24 +8,19 @@ from pathlib import Path
 from clotho.errors import InvalidInput
 
 ROLES = ("workflows", "llm", "tools")
-LAYOUT = (("llm",), ("workflows", "tools"))
-"""Roles of each process by default."""
+MOST_PROCESSES = 4
+"""Processes by default: one a processor, up to so many."""
 
 
 def process_layout(roles: str | None, processes: int | None) -> list[tuple[str, ...]]:
-    """The roles of each process; raises InvalidInput for a number of processes without roles."""
-    if roles is not None:
-        named = tuple(roles.split(","))
-        for role in named:
-            if role not in ROLES:
-                raise InvalidInput(f"unknown role {role!r}: there are {', '.join(ROLES)}")
-        return [named] * (processes or 1)
-    if processes is not None:
-        raise InvalidInput(
-            f"--processes {processes} needs --roles, which says what these processes serve: run, for example, "
-            f"`--roles workflows --processes {processes}` beside `--roles llm` and `--roles tools`"
-        )
-    return list(LAYOUT)
+    """The roles of each process: all by default, since a step costs least where its workflow is."""
+    if roles is None:
+        return [ROLES] * (processes or min(len(os.sched_getaffinity(0)), MOST_PROCESSES))
+    named = tuple(roles.split(","))
+    for role in named:
+        if role not in ROLES:
+            raise InvalidInput(f"unknown role {role!r}: there are {', '.join(ROLES)}")
+    return [named] * (processes or 1)
 
 
 class ProcessSlot:

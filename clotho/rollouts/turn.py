@@ -8,6 +8,9 @@ from clotho.models.messages import CallDefects, ToolCall
 from clotho.rollouts.budget import Cost
 from clotho.rollouts.step_request import StepRequest
 
+QUICK_SECONDS = 1.0
+"""Seconds of a model's answer up to which the next turn is tried in the workflow's own process."""
+
 
 class ModelProcessRequest(FrozenModel):
     """A request for a process to sample a rollout's turns: the one at `queue`, while it is alive."""
@@ -18,6 +21,8 @@ class ModelProcessRequest(FrozenModel):
 
 class TurnRequest(StepRequest):
     turn: int
+    next_home: Annotated[str | None, WHERE_SET] = None
+    """The queue of the process that would sample the turn after this one; None: of the one that samples this."""
 
 
 class FirstTurnRequest(TurnRequest):
@@ -59,6 +64,8 @@ class TurnResult(FrozenModel):
     seconds: Seconds
     cost: Cost = 0.0
     """US dollars, where the rollout has a budget of them."""
+    next_home: Annotated[str, WHERE_SET] = ""
+    """The turn's `TurnEntry.next_home`, where that isn't the process that returns this."""
     defective_calls: Annotated[int, WHERE_SET] = 0
     """Calls that are not run, or not as the model wrote them."""
 
@@ -69,6 +76,8 @@ class TurnEntry(FrozenModel):
     sampled: SampledTurn | None
     context_overflow: str | None = None
     """The model server's words."""
+    next_home: str = ""
+    """The queue of the process that may begin the next turn; others ask it to, while it lives."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

@@ -1,8 +1,10 @@
 """Scripts for a model: turns by conversation, and the faults on the way."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable
+from statistics import NormalDist
 from typing import Literal
 
 from pydantic import Field, JsonValue
@@ -113,6 +115,10 @@ class Script(FrozenModel):
     """Seconds before each answer."""
     latency_spread: float = 0.0
     """Further seconds at most, derived from the key and so the same every time."""
+    latency_sigma: float = 0.0
+    """Where set, seconds are log-normal with the median `latency`, derived from the key likewise."""
+    most_at_once: int = 1 << 20
+    """Answers that it makes at the same time; further requests wait for their turn."""
     faults: tuple[Fault, ...] = ()
 
     def answer(self, question: Question) -> ScriptedTurn:
@@ -123,7 +129,10 @@ class Script(FrozenModel):
         return ScriptedTurn(content="The script has no conversation for this prompt.")
 
     def seconds(self, key: str) -> float:
-        return self.latency + self.latency_spread * (derived_seed(key) % 1000) / 1000
+        share = derived_seed(key) % 1000 / 1000
+        if self.latency_sigma:
+            return self.latency * math.exp(self.latency_sigma * NormalDist().inv_cdf(max(share, 0.001)))
+        return self.latency + self.latency_spread * share
 
 
 def terminal_turns(turns: int, command: str = "true", final: str = "Done.") -> Conversation:

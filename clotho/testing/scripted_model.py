@@ -72,6 +72,7 @@ class ScriptedModel:
     def __init__(self, script: Script, policy: Policy | None = None, log: Path | None = None) -> None:
         self.calls = PaidCalls(log)
         self._script = script
+        self._free = asyncio.Semaphore(script.most_at_once)
         self._policy = policy or script.answer
         self.app = Starlette(
             routes=[
@@ -94,7 +95,8 @@ class ScriptedModel:
             return _error(400, str(invalid))
         question = Question(key=key, model=body.model, messages=body.messages, seed=body.seed)
         turn = self._policy(question)
-        await asyncio.sleep(self._script.seconds(key))
+        async with self._free:
+            await asyncio.sleep(self._script.seconds(key))
         if await request.is_disconnected():
             return Response(status_code=499)
         self.calls.complete(key)

@@ -50,7 +50,8 @@ for number in range(50):
     with open(os.path.join(clotho_tools._folder, "%d.answer" % number), "w") as file:
         file.write("{}")
     with open(os.path.join(clotho_tools._folder, "draft"), "w") as file:
-        json.dump({"tool": "terminal", "arguments": {"command": "echo x >> /work/late; sleep 600"}}, file)
+        arguments = {"command": "echo x >> /work/late; sleep 600", "timeout": 2}
+        json.dump({"tool": "terminal", "arguments": arguments}, file)
     os.rename(file.name, os.path.join(clotho_tools._folder, "%d.request" % number))
     os.kill(os.getppid(), 9)
 """

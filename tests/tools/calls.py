@@ -176,8 +176,10 @@ class ToolCalls:
         return await self.dispatcher.replay(name, text, offered, context, shown.content, shown.spilled)
 
     async def all(self, calls: Sequence[Call]) -> None:
+        """Make calls that are to go well."""
         for name, arguments in calls:
-            await self.run(name, arguments)
+            done = await self.run(name, arguments)
+            assert done.failure is None and not done.names_error, (name, done.content)
 
     async def shell(self, command: str) -> str:
         """What a command prints that starts in /work."""

@@ -24,7 +24,7 @@ DEAD_END = """<title>Dead end</title><a href="/stuck">x</a><img src="http://169.
 LONG = "<title>Long</title>" + "".join(f"<p>paragraph {number} of many</p>" for number in range(2000))
 PAGES = {
     **{"/": HOME, "/form": FORM, "/dynamic": DYNAMIC, "/frames": FRAMES, "/inner": INNER},
-    **{"/dialogs": DIALOGS, "/subresources": DEAD_END, "/long": LONG, "/late": "loaded late"},
+    **{"/once": HOME, "/dialogs": DIALOGS, "/subresources": DEAD_END, "/long": LONG, "/late": "loaded late"},
     "/files": '<title>Files</title><a href="file:///etc/passwd">passwd</a><a href="/download">get</a>',
 }
 
@@ -61,6 +61,8 @@ class Site:
         path, _, query = target.partition("?")
         if path == "/never":
             await self.stuck.wait()
+        elif path == "/once" and self.requests.count(target) > 1:
+            pass  # the connection ends without an answer
         elif path == "/away":
             writer.write(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data/\r\n\r\n")
         elif path == "/download":

@@ -6,8 +6,10 @@ import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.async_api import BrowserContext, Error
 
 from clotho.config import cache_folder
 from clotho.plugins.browser import client as client_module
@@ -76,6 +78,49 @@ async def test_a_page_that_hangs_after_a_call_is_closed(
     shown = await browse("snapshot")
     assert shown["success"] and shown["url"] == "about:blank"
     assert (await browse.to("/"))["title"] == "Looms"
+
+
+@pytest.mark.usefixtures("own_server")
+async def test_a_page_that_ends_after_a_call_is_opened_again_and_the_model_is_told(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Session.saved
+
+    async def ends_before(session: Session) -> dict[str, Any]:
+        await session.page.close()
+        return await save(session)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "saved", ends_before)
+        assert (await browse.to("/form"))["success"]
+    shown = await browse("snapshot")
+    assert "was started again" in shown["note"] and shown["url"].endswith("/form"), shown
+
+
+@pytest.mark.usefixtures("own_server")
+async def test_a_page_whose_storage_cannot_be_read_stays_open(
+    browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreadable(context: BrowserContext) -> None:
+        raise Error("BrowserContext.storage_state: no answer")
+
+    form = await browse.to("/form")
+    with monkeypatch.context() as patched:
+        patched.setattr(BrowserContext, "storage_state", unreadable)
+        assert (await browse("type", ref=ref(form, "Name"), text="Ariadne"))["success"]
+    shown = await browse("snapshot")
+    assert "Ariadne" in shown["snapshot"] and "note" not in shown, shown
+
+
+@pytest.mark.slow
+async def test_a_page_that_cannot_be_opened_again_is_told_to_the_model(
+    browse: Browse, own_browser: Path
+) -> None:
+    once = await browse.to("/once")
+    await end(own_browser, ["/relay.py"])
+    shown = await browse("snapshot")
+    assert f"{once['url']} couldn't be opened again: net::ERR_EMPTY_RESPONSE" in shown["note"], shown
+    assert shown["title"] != once["title"]
 
 
 async def test_a_browser_without_its_driver_is_started_again(browse: Browse, own_browser: Path) -> None:

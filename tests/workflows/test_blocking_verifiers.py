@@ -6,8 +6,9 @@ import pytest
 
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
+from tests.support import events_of, regular_steps
 from tests.workflows.scripts import say
-from tests.workflows.test_local_steps import events, not_done_here, played, scheduled, score_of
+from tests.workflows.test_local_steps import not_done_here, played, score_of
 
 
 @pytest.mark.slow
@@ -21,8 +22,8 @@ async def test_a_verifier_that_keeps_its_thread_runs_once(
         handle = await cluster.start(run, url, environment=environment, overrides={"runs": str(runs)})
         await handle.result()
     rollout = f"{run}/g000000/r0"
-    history = await events(cluster, rollout)
+    history = await events_of(cluster, rollout)
     assert "verify" in not_done_here(history), "tried in the workflow's process"
-    assert "verify" in scheduled(history), "and left to a regular activity"
+    assert "verify" in regular_steps(history), "and left to a regular activity"
     assert runs.read_text() == "ran\n"
     assert await score_of(cluster, rollout) == 1.0

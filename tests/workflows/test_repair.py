@@ -99,11 +99,13 @@ async def test_two_of_eight_fail_and_six_stay_untouched(cluster: Cluster) -> Non
 async def test_repairs_are_bounded_and_the_failed_attempt_is_kept(cluster: Cluster) -> None:
     """The model server is out for longer than a rollout waits, again and again."""
     outage = Fault(kind="status", status=500, headers=LONGER, requests=tuple(range(3, 30)))
-    model = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(outage,)))
+    held = Holding(Script(conversations=(scoring(1.0),), faults=(outage,)), after_turns(1))
     group = "bounded/g000000"
-    async with serving(model) as url:
+    async with serving(held) as url:
         bounds = RepairBounds(per_group=2)
         handle = await start(cluster, "bounded", url, task_queues=IMPATIENT, repairs=bounds, groups=2)
+        await held.held(2)
+        held.release.set()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         journal = cluster.open_journal()
@@ -190,12 +192,14 @@ async def lose_for_good(cluster: Cluster, rollout: str) -> None:
 async def test_a_run_that_fails_throughout_pauses_and_goes_on_when_mended(cluster: Cluster) -> None:
     """The key stops working in the middle; the run stops with that reason, and needs no more than `resume`."""
     operate = Operations(cluster.open_journal(), cluster.client)
-    refusal = Fault(kind="status", status=401, requests=tuple(range(9, 500)))
-    before = ScriptedModel(Script(conversations=(scoring(1.0),), faults=(refusal,)))
+    refusal = Fault(kind="status", status=401, requests=tuple(range(7, 500)))
+    before = Holding(Script(conversations=(scoring(1.0),), faults=(refusal,)), after_turns(1))
     after = ScriptedModel(Script(conversations=(scoring(1.0),)))
     server = Mended(before)
     async with serving(server) as url:
         handle = await start(cluster, "breaker", url, groups=12, group_size=2, max_open_groups=3)
+        await before.held(6)  # no sibling is refused a turn before the other: a group fails with both
+        before.release.set()
         stopped = await eventually(lambda: paused(handle), "the run to pause itself")
         assert stopped.paused is not None and stopped.paused.startswith("8 rollouts in a row failed alike")
         assert "ModelRejected: the model server answers 401" in stopped.paused

@@ -31,6 +31,10 @@ REBUILT = (
     "The browser had ended and was started again. Cookies and local storage are those of your last call, and {} "
     "was opened anew: what was typed into it is lost, and refs have changed."
 )
+NOT_REBUILT = (
+    "The browser had ended and was started again. Cookies and local storage are those of your last call, but {} "
+    "couldn't be opened again: {}."
+)
 NOT_DONE = "Nothing was done: look at the page as it is now, and repeat the call if it is still right. "
 ENDED = "The browser ended during the call, which may have had its effect. "
 INTERRUPTED = (
@@ -179,17 +183,17 @@ class Server:
         session.last = key
         try:
             state = await session.saved()
-        except (Ended, Error):
-            state = {"url": call["url"], "last": None}
+        except Ended:  # the next call opens the page that this one shows, and says so
+            state = {"url": fields.get("url", call["url"]), "last": key}
         return {"result": fields, "state": state, "attached": session.attached}
 
     async def _made(self, session: Session, call: Fields) -> Fields:
         """The result of a call, in the context as the rollout's last call left it."""
         begun, tool = call["begun"], call["tool"]
-        current = session.alive and session.last == call["expect"]
-        if not current:
-            await self._open(session, call)
-        note = {} if current or call["expect"] is None else {"note": REBUILT.format(call["url"])}
+        note: Fields = {}
+        if not session.alive or session.last != call["expect"]:
+            rebuilt = await self._reopen(session, call)
+            note = {} if call["expect"] is None else {"note": rebuilt}
         if begun:
             return {"success": False, **await _present(session), "error": INTERRUPTED, **note}
         if note and tool not in FREE:
@@ -214,19 +218,25 @@ class Server:
         except Ended:
             return await self._rebuilt(session, call, ENDED)
 
-    async def _open(self, session: Session, call: Fields) -> None:
-        """Open the context as the call expects it; again where Chromium is just ending."""
+    async def _reopen(self, session: Session, call: Fields) -> str:
+        """Open the context as the call expects it; returns what the model is told of it."""
+        failure = await self._open(session, call)
+        if failure is not None:
+            return NOT_REBUILT.format(call["url"], said(failure))
+        return REBUILT.format(call["url"] or "no page")
+
+    async def _open(self, session: Session, call: Fields) -> Error | None:
+        """Open the context, again where Chromium is just ending; returns why the page didn't load."""
         for pause in OPENING_PAUSES:
             try:
                 return await session.open(await self._chromium(), call["storage"], call["url"])
             except (Ended, Error):
                 await asyncio.sleep(pause)
-        await session.open(await self._chromium(), call["storage"], call["url"])
+        return await session.open(await self._chromium(), call["storage"], call["url"])
 
     async def _rebuilt(self, session: Session, call: Fields, why: str) -> Fields:
         """The result of a call in which the page ended; the context is as it was before."""
-        await self._open(session, call)
-        note = REBUILT.format(call["url"] or "no page")
+        note = await self._reopen(session, call)
         try:
             return {"success": False, **await _present(session), "error": why + note}
         except (Ended, Error):

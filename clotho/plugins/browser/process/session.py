@@ -89,8 +89,8 @@ class Session:
     def alive(self) -> bool:
         return self._context is not None and bool(self._pages)
 
-    async def open(self, browser: Browser, storage: Fields | None, url: str | None) -> None:
-        """Begin anew with a storage state, at `url`."""
+    async def open(self, browser: Browser, storage: Fields | None, url: str | None) -> Error | None:
+        """Begin anew with a storage state, at `url`; returns why that page didn't load."""
         await self.close_context()
         await self.proxy.start()
         self._context = await browser.new_context(
@@ -106,12 +106,18 @@ class Session:
         self._context.on("requestfinished", self._over)
         self._context.on("requestfailed", self._over)
         await self._context.new_page()
-        if url is not None and url != BLANK:
-            with suppress(Error):
-                await self.until_dialog(self.page.goto(url, wait_until="domcontentloaded"))
-            await self.settle()
-            if self.dialog is None:
-                await self.tree()  # the refs that the next call may name
+        if url is None or url == BLANK:
+            return None
+        failure: Error | None = None
+        try:
+            going = self.page.goto(url, wait_until="domcontentloaded", timeout=self.seconds * 1000)
+            await self.until_dialog(going)
+        except Error as error:
+            failure = error
+        await self.settle()
+        if self.dialog is None:
+            await self.tree()  # the refs that the next call may name
+        return failure
 
     async def close_context(self) -> None:
         context, self._context = self._context, None
@@ -223,13 +229,19 @@ class Session:
         return {"url": self.page.url[:MOST_URL_CHARS], "title": (title or "")[:MOST_MESSAGE_CHARS]}
 
     async def saved(self) -> Fields:
-        """The state from which the context can be opened again; its storage only where it has changed."""
+        """The state from which the context can be opened again; its storage where it has changed and can be read.
+
+        Raises Ended where no page is open.
+        """
         url = self.page.url
         state: Fields = {"url": url if len(url) <= MOST_URL_CHARS else BLANK, "last": self.last}
         if self.dialog is not None:
             return state  # the page answers nothing until the dialog is answered
         assert self._context is not None
-        storage: Any = await self.until_dialog(self._context.storage_state())
+        try:
+            storage: Any = await self.until_dialog(self._context.storage_state())
+        except Error:
+            return state  # the page is as it was: the next call goes on with it
         if (
             storage is not None
             and storage != self._storage

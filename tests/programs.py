@@ -1,0 +1,24 @@
+"""Obtain the servers that tests run, and that this machine doesn't have yet: `python -m tests.programs`."""
+
+import asyncio
+import signal
+
+from clotho.config import cache_folder
+from clotho.embedded.temporal_binary import temporal_binary
+from clotho.host import program_on_path
+from tests.s3_server import s3_server_binary
+
+
+async def obtain() -> None:
+    """Builds take minutes, with all processors: one follows the other, in the order in which tests need them."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await temporal_binary()
+    await s3_server_binary(
+        cache_folder() / "bin", on_path=program_on_path("versitygw"), go=program_on_path("go")
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(obtain())

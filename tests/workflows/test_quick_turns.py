@@ -1,0 +1,98 @@
+"""Turns that are sampled within their workflow's task, and those that go on as regular activities."""
+
+import os
+import signal
+
+import pytest
+
+from clotho.identifiers.rollout_keys import turn_key
+from clotho.rollouts.turn import TurnEntry
+from clotho.testing.script import Conversation, Script, ScriptedTurn
+from clotho.testing.scripted_model import ScriptedModel, serving
+from tests.cluster import Cluster
+from tests.support import events_of, eventually, regular_steps, start
+from tests.workflows.holding import Holding, after_turns
+from tests.workflows.scripts import run, say
+
+TURNS = 6
+
+
+def script(latency: float = 0.0) -> Script:
+    turns: tuple[ScriptedTurn, ...] = (*[run("true")] * (TURNS - 1), say("Done."))
+    return Script(conversations=(Conversation(variants=(turns,)),), latency=latency)
+
+
+async def test_slow_turns_are_regular_activities(cluster: Cluster) -> None:
+    async with serving(ScriptedModel(script(latency=1.2))) as url:
+        await (await start(cluster, "slow", url)).result()
+    found = regular_steps(await events_of(cluster, "slow/g000000/r0"))
+    assert [step for step in found if step.startswith("turn")] == [f"turn {turn}" for turn in range(TURNS)]
+
+
+@pytest.mark.slow
+async def test_a_turn_that_turns_out_slow_goes_on_elsewhere_and_is_asked_for_once(cluster: Cluster) -> None:
+    model, rollout = Holding(script(), held=after_turns(2)), "turning-slow/g000000/r0"
+    async with serving(model) as url:
+        handle = await start(cluster, "turning-slow", url)
+        await model.held(1)
+
+        async def regular() -> bool:
+            return "turn 2" in regular_steps(await events_of(cluster, rollout))
+
+        await eventually(regular, "the turn as a regular activity")
+        model.release.set()
+        await handle.result()
+    assert "turn 1" not in regular_steps(await events_of(cluster, rollout)), "the one before was quick"
+    assert set(model.calls.requests.values()) == {1}
+
+
+@pytest.mark.slow
+async def test_a_process_that_is_frozen_in_a_turn_pays_for_nothing_twice(private_cluster: Cluster) -> None:
+    """Its workflow goes on in another process, which leaves the turn to it, and has the next one itself."""
+    cluster, rollout = private_cluster, "frozen-turn/g000000/r0"
+    model = Holding(script(), held=after_turns(1))
+    frozen = await cluster.start_worker()
+    async with serving(model) as url:
+        handle = await start(cluster, "frozen-turn", url)
+        await model.held(1)
+        assert frozen.pid is not None
+        os.kill(frozen.pid, signal.SIGSTOP)
+        try:
+            await cluster.start_worker()
+
+            async def moved() -> bool:
+                return "turn 1" in regular_steps(await events_of(cluster, rollout))
+
+            await eventually(moved, "the workflow in the other process")
+        finally:
+            os.kill(frozen.pid, signal.SIGCONT)
+        model.release.set()
+        await handle.result()
+    assert set(model.calls.requests.values()) == {1}
+    keys = [turn_key(rollout, turn) for turn in range(TURNS)]
+    turns = await cluster.open_journal().read_many(keys, TurnEntry)
+    first, joined, *_, last = [turn.next_home for turn in turns if turn is not None]
+    assert first == joined, "the call in flight was joined"
+    assert last != first, "the process to which the workflow moved goes on"
+
+
+@pytest.mark.parametrize("point", ["turn.asking", "turn.answered", "journal.write", "turn.journalled"])
+@pytest.mark.slow
+async def test_a_process_that_is_killed_in_a_turn_loses_an_answer_at_most(
+    private_cluster: Cluster, point: str
+) -> None:
+    cluster, name = private_cluster, f"killed-{point.replace('.', '-')}"
+    rollout = f"{name}/g000000/r0"
+    model = ScriptedModel(script())
+    doomed = await cluster.start_worker(CLOTHO_FAIL=f"{point}[{turn_key(rollout, 1)}]:kill")
+    async with serving(model) as url:
+        handle = await start(cluster, name, url)
+        await doomed.wait()
+        await cluster.start_worker()
+        await handle.result()
+    lost = {turn_key(rollout, 1)} if point in ("turn.answered", "journal.write") else set()
+    assert set(model.calls.paid_twice) == lost
+    assert "turn 0" in regular_steps(history := await events_of(cluster, rollout)), (
+        "nothing known of the server"
+    )
+    assert f"turn {TURNS - 1}" not in regular_steps(history)
