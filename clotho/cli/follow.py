@@ -170,9 +170,14 @@ def paused_text(reason: str) -> str:
 
 
 async def show_groups(console: Console, journal: Journal, run: str) -> None:
-    """Print a row for each scored group of the run, up to GROUPS_SHOWN."""
-    if not (groups := await scored_groups(journal, run, GROUPS_SHOWN + 1)):
-        return
+    """Print the scored groups of the run, if it has any yet."""
+    if (table := await groups_table(journal, run)).row_count:
+        console.print(table)
+
+
+async def groups_table(journal: Journal, run: str) -> Table:
+    """A row for each scored group of the run, up to GROUPS_SHOWN."""
+    groups = await scored_groups(journal, run, GROUPS_SHOWN + 1)
     more = len(groups) > GROUPS_SHOWN
     caption = f"the first {GROUPS_SHOWN}; `clotho export` has all" if more else None
     table = Table(
@@ -189,7 +194,7 @@ async def show_groups(console: Console, journal: Journal, run: str) -> None:
             counted(endings),
             counted([str(kind) for one in siblings for kind in disturbances_of(one, entry.repairs)]),
         )
-    console.print(table)
+    return table
 
 
 def counted(words: list[str]) -> str:
