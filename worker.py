@@ -32,6 +32,7 @@ from clotho.config import (
     cache_folder,
     is_in_environment,
     load_settings,
+    read_settings_file,
     receive_keys,
     secret,
     variable,
@@ -251,7 +252,7 @@ def environments_of(sizes: WorkerSettings, journal: Journal) -> Environments:
 
 async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     """Run the workers of `roles` in this process until SIGTERM, then drain."""
-    host = host_name(settings)
+    host, settings_file = host_name(settings), read_settings_file()
     named = {"host": host, "roles": "+".join(roles)}
     served, tracing = open_runtime(settings.metrics, named), open_tracing(settings.tracing, named)
     metrics = Metrics(served.runtime.metric_meter)
@@ -281,7 +282,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(pacer.run()))
             background.append(tasks.create_task(pauses.run()))
             background.append(tasks.create_task(budgets.run()))
-            background.append(tasks.create_task(Liveness(journal, own_queue).run()))
+            background.append(tasks.create_task(Liveness(journal, own_queue, settings_file).run()))
         if "tools" in roles:
             tools_slot = ProcessSlot(slots / "tools")
             folder = settings.sandbox.folder_of(journal.store_identity)
@@ -309,7 +310,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(SandboxCounts(backend, metrics).run()))
             background.append(tasks.create_task(sandbox_host.idle.run()))
             for queue in (host_queue, process_queue):
-                background.append(tasks.create_task(Liveness(journal, queue).run()))
+                background.append(tasks.create_task(Liveness(journal, queue, settings_file).run()))
         background.append(tasks.create_task(_end_when_short()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host, model)

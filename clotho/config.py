@@ -31,6 +31,8 @@ from clotho.worker_settings import MetricsSettings, TracingSettings, WorkerSetti
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
+SETTINGS_OF_COMMANDS = ("store", "temporal", "run", "dataset")
+"""Sections that a run takes from the command that starts it, or by which workers are found."""
 SERVICES_SECONDS = 0.5
 PREFIX, DELIMITER = "CLOTHO_", "__"
 TOKEN_VARIABLE = "CLOTHO_TOKEN"
@@ -192,11 +194,35 @@ def development_services(settings: Settings) -> DevelopmentServices | None:
     return services if services.answer() else None
 
 
-def has_older_services(settings: Settings) -> bool:
-    """Whether the `clotho dev` that serves the store was started before clotho.yaml was last written."""
-    if development_services(settings) is None or not os.path.exists(CONFIG_FILE):
-        return False
-    return os.path.getmtime(CONFIG_FILE) > settings.services_file.stat().st_mtime
+class SettingsFile(FrozenModel):
+    """Workers' settings of a clotho.yaml, as a process read it. Digests, since others read the store too."""
+
+    path: str
+    digests: dict[str, str] = {}
+    """By the setting's name, such as worker.drain_seconds."""
+
+    def differing(self, other: "SettingsFile") -> list[str]:
+        """The settings that aren't alike in both."""
+        names = self.digests.keys() | other.digests.keys()
+        return sorted(name for name in names if self.digests.get(name) != other.digests.get(name))
+
+
+def read_settings_file() -> SettingsFile:
+    """The clotho.yaml of this folder; without settings where there is none."""
+    path = Path(CONFIG_FILE).absolute()
+    read = yaml.safe_load(path.read_text()) if path.is_file() else None
+    sections = read if isinstance(read, dict) else {}
+    of_workers = {name: value for name, value in sections.items() if name not in SETTINGS_OF_COMMANDS}
+    return SettingsFile(path=str(path), digests=dict(_digests(of_workers)))
+
+
+def _digests(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _digests(value, f"{prefix}{name}.")
+        else:
+            text = json.dumps(value, sort_keys=True, default=str)
+            yield f"{prefix}{name}", hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _with_services(settings: Settings) -> Settings:

@@ -96,6 +96,14 @@ async def test_an_environment_runs_to_its_rewards_without_a_checkout(programs: P
         assert len(rollouts) == 4
         assert [rollout["reward"] for rollout in rollouts] == [1.0] * 4
         await check_the_plugin(programs, here, fresh)
+        refused = await run(
+            programs / "clotho", "run", "my_tasks:Greeting", "--run", "exact", "--inference", "tokens",
+            "--model", f"http://127.0.0.1:{model}/v1", folder=here, environment=fresh,
+        )  # fmt: skip
+        assert refused.status == 1
+        assert "renderers and transformers: pip install 'clotho-rollouts[tokens]'" in refused.error
+        examined = await run(programs / "clotho", "doctor", folder=here, environment=fresh)
+        assert "token-exact inference: renderers and transformers not installed" in examined.output
     finally:
         dev.terminate()
         await dev.wait()
@@ -140,6 +148,7 @@ async def test_the_installation_takes_no_top_level_name_and_little_room(programs
     assert not any(
         (site / name).exists() for name in ("workflows", "activities", "environments", "worker.py")
     )
+    assert not (site / "transformers").exists(), "only --inference tokens needs it"
     files = (Path(at) / name for at, _, names in os.walk(site) for name in names)
     size = sum(path.lstat().st_size for path in files)
-    assert size < 700e6, f"{size / 1e6:.0f} MB"
+    assert size < 450e6, f"{size / 1e6:.0f} MB"

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue
+from temporalio.client import Client
 
 from clotho.api import frames
 from clotho.api.background import background
 from clotho.api.session import Session, sessions
+from clotho.cli.assignments import checked_settings
 from clotho.errors import InvalidInput
 from clotho.evaluation.comparison import Comparison, compared
 from clotho.evaluation.figures import DIFFERENCE
 from clotho.evaluation.results import read_results
 from clotho.evaluation.statistics import pass_at
 from clotho.evaluation.summary import RunSummary, read_summary
+from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.rollout import RolloutSummary
 from clotho.rollouts.transcript import Transcript, read_transcript
+from clotho.run_settings import RunSettings
+from clotho.runs.deletion import delete_run
 from clotho.runs.disturbances import Disturbance, disturbances_of
 from clotho.runs.groups import scored_groups
 from clotho.runs.operations import Operations
@@ -150,9 +155,22 @@ class Run:
         """Pause every rollout before its next turn."""
         self._operate(Operations.pause)
 
-    def resume(self) -> None:
-        """Go on after a pause; groups of a run that has ended are started again unless they are scored."""
-        self._operate(Operations.resume)
+    def resume(
+        self, budget: Mapping[str, Any] | str | None = None, prices: Mapping[str, Any] | str | None = None
+    ) -> None:
+        """Go on after a pause; groups of a run that has ended are started again unless they are scored.
+
+        `budget` and `prices`: new ones, as `clotho.run` takes them.
+        """
+        given = {"budget": budget, "prices": prices}
+        account = checked_settings({name: value for name, value in given.items() if value is not None})
+
+        async def resume(operations: Operations, target: Target) -> None:
+            if account != RunSettings():
+                await operations.change_budget(target, account)
+            await operations.resume(target)
+
+        self._operate(resume)
 
     def retry(self) -> bool:
         """Start what failed or was cancelled again; False if it runs. Raises InvalidInput if all is scored."""
@@ -161,6 +179,10 @@ class Run:
     def cancel(self) -> None:
         """End the run and its sandboxes. What is scored stays."""
         self._operate(Operations.cancel)
+
+    def delete(self) -> None:
+        """Delete the run, which must have ended: journal, results and histories. What was exported stays."""
+        self._serve(lambda journal, client: delete_run(journal, client, self.name))
 
     def wait(self, progress: bool = True) -> Run:
         """Block until the run ends, with its progress if wished. Ctrl-C stops waiting; the run goes on."""
@@ -186,15 +208,18 @@ class Run:
         return compared(mine, theirs, success, difference)
 
     def _operate(self, work: Callable[[Operations, Target], Awaitable[Result]]) -> Result:
+        return self._serve(lambda journal, client: work(Operations(journal, client), Target(self.name)))
+
+    def _serve(self, work: Callable[[Journal, Client], Awaitable[Result]]) -> Result:
         """Do it with services that serve the store, which are started where none run."""
 
-        async def operate() -> Result:
+        async def serve() -> Result:
             settings = self._session.settings
             session, client = await sessions().serving(settings.store, settings.temporal.address, print)
             self._session = session
-            return await work(Operations(session.journal, client), Target(self.name))
+            return await work(session.journal, client)
 
-        return _do(operate())
+        return _do(serve())
 
     def __repr__(self) -> str:
         return f"<Run {self.name}>"

@@ -15,6 +15,7 @@ from clotho.api.handle import Group, Run, group_of
 from clotho.api.main_class import main_class_code
 from clotho.api.session import Session, sessions
 from clotho.cli.follow import ended_well, follow
+from clotho.cli.operate import say_changed
 from clotho.cli.run_file import options_of
 from clotho.cli.run_options import DEFAULT_GROUPS
 from clotho.cli.terminal import make_console, one_line
@@ -28,7 +29,8 @@ from clotho.runs.campaigns import CampaignHandle, campaign_handle, read_campaign
 from clotho.runs.manifest import taken_names
 from clotho.runs.request import RunRequest
 from clotho.runs.scored import ScoredGroups
-from clotho.runs.starting import notices, start, with_model_name
+from clotho.runs.starting import notices, start
+from clotho.runs.states import items_notice_at_start
 from clotho.temporal.search_attributes import workflow_link
 
 PERIOD = 0.5
@@ -151,14 +153,20 @@ class Progressing:
 
     async def new_groups(self) -> tuple[list[Group], bool]:
         """Groups scored since the last call, none for up to a moment, and whether the run has ended."""
+        first = self._started is None
         started = await self._start()
+        run, asked = started.order.manifest.run, started.order.groups
+        if first and (
+            notice := await items_notice_at_start(started.session.journal, started.handle, run, asked)
+        ):
+            self._say(notice)
         result = asyncio.ensure_future(started.handle.result())
         try:
             await asyncio.wait([result], timeout=PERIOD)
             ended = result.done()
             found = await (started.scored.rest() if ended else started.scored.new())
             if ended:
-                await ended_well(started.order.manifest.run, result)
+                await ended_well(run, result)
         finally:
             result.cancel()
         return [group_of(name, entry, started.session) for name, entry in found], ended
@@ -170,15 +178,16 @@ class Progressing:
         environment, code = _environment(asked.environment)  # a class that can't be sent needs no services
         session, client = await sessions().serving(asked.store, asked.temporal, self._say)
         order = await _order(asked, environment, session)
-        for notice in await notices(order.manifest):
+        for notice in await notices(session.journal, order.manifest):
             self._say(notice)
-        named = await with_model_name(session.journal, order)
-        handle = (await start(client, session.journal, named, code)).handle
+        started = await start(client, session.journal, order, code)
+        say_changed(self._console, started.changed, started.kept_by)
         run = order.manifest.run
         self._say(
             f"run {run}: {workflow_link(session.settings.temporal.ui, client.namespace, campaign_id(run))}"
         )
-        self._started = StartedRun(session, client, named, handle, ScoredGroups(session.journal, client, run))
+        scored = ScoredGroups(session.journal, client, run)
+        self._started = StartedRun(session, client, started.order, started.handle, scored)
         return self._started
 
     def _say(self, line: str) -> None:

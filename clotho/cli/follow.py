@@ -20,10 +20,12 @@ from clotho.errors import ClothoError, IsolationUnavailable, Unavailable
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Ending
+from clotho.rollouts.run import PAUSED_BY_HAND
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.counts import RunCounter, RunCounts
 from clotho.runs.disturbances import disturbances_of
 from clotho.runs.groups import scored_groups
+from clotho.runs.items import items_notice
 from clotho.runs.states import current_progress
 
 PERIOD = 0.5
@@ -80,20 +82,17 @@ async def follow(
                 progress = await current_progress(handle) or view.progress
                 trouble = stopped_by(progress, counting.counts) or await troubles.now()
                 view = replace(view, progress=progress, counts=counting.counts, trouble=trouble)
-                if not told and progress is not None and 0 < progress.groups < groups:
-                    items, asked = progress.groups, groups
-                    one_line(
-                        console, f"there are only {items} items: the run has {items} groups, not {asked}"
-                    )
+                if not told and progress is not None and progress.groups:
                     told = True
+                    if notice := await items_notice(journal, run, progress.groups, groups):
+                        one_line(console, notice)
                 display(replace(view, seconds_left=time_left.seconds_left(view)))
                 also(view)
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
         result.cancel()
         watch.cancel()
-    if (table := await groups_table(journal, run)).row_count:
-        console.print(table)
+    await show_groups(console, journal, run)
     return await ended_well(run, result)
 
 
@@ -165,7 +164,15 @@ def stopped_by(progress: CampaignProgress | None, counts: RunCounts | None) -> s
 
 
 def paused_text(reason: str) -> str:
+    if reason == PAUSED_BY_HAND:
+        return f"paused: {reason}; `clotho resume` goes on"
     return f"paused: {reason}; mend what there is to mend, then `clotho resume`"
+
+
+async def show_groups(console: Console, journal: Journal, run: str) -> None:
+    """Print the scored groups of the run, if it has any yet."""
+    if (table := await groups_table(journal, run)).row_count:
+        console.print(table)
 
 
 async def groups_table(journal: Journal, run: str) -> Table:

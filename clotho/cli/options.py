@@ -69,11 +69,6 @@ def address_with(token: Token | None, url: str) -> str:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-OLDER_SERVICES = (
-    "clotho.yaml was written after `clotho dev` was started, whose workers have older settings: restart it"
-)
-
-
 async def open_journal(settings: Settings) -> Journal:
     return Journal(await asyncio.to_thread(open_store, settings.store, settings))
 

@@ -17,12 +17,12 @@ from clotho.cli.dry_run import DryRun
 from clotho.cli.follow import FollowedLog, RunFailed, follow
 from clotho.cli.interruption import Interrupted, Interruption
 from clotho.cli.operate import say_changed
-from clotho.cli.options import OLDER_SERVICES, Address, Store, open_journal
+from clotho.cli.options import Address, Store, open_journal
 from clotho.cli.progress import View
 from clotho.cli.run_file import save_run_file
 from clotho.cli.summary import show_summary
 from clotho.cli.terminal import make_console, one_line, rerun_command
-from clotho.config import Settings, has_older_services, load_settings
+from clotho.config import Settings, load_settings
 from clotho.errors import InvalidInput
 from clotho.evaluation.summary import read_summary
 from clotho.identifiers.ids import campaign_id
@@ -32,7 +32,8 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import is_large
 from clotho.runs.request import RunRequest
-from clotho.runs.starting import notices, start, with_model_name
+from clotho.runs.starting import notices, start
+from clotho.runs.states import items_notice_at_start
 from clotho.temporal.connection import connect
 from clotho.temporal.search_attributes import workflow_link
 
@@ -105,15 +106,14 @@ class Following:
         interruption, run = Interruption(), order.manifest.run
         started = False
         try:
-            for notice in await interruption.ends(notices(order.manifest)):
-                self.say(notice)
-            if has_older_services(self.settings):
-                self.say(OLDER_SERVICES)
             journal, client, handle = await interruption.ends(self.start(order))
             started = True
             link = workflow_link(self.settings.temporal.ui, client.namespace, campaign_id(run))
             self.say(f"run {run}: {link}")
             if detach:
+                at_start = items_notice_at_start(journal, handle, run, order.groups)
+                if notice := await interruption.ends(at_start):
+                    self.say(notice)
                 self.say(f"it goes on by itself; to see how: {rerun_command(f'status {run}', self.settings)}")
             else:
                 await interruption.ends(self.follow(client, handle, journal, order))
@@ -159,11 +159,11 @@ class Following:
 
     async def start(self, order: RunRequest) -> tuple[Journal, Client, CampaignHandle]:
         journal = await open_journal(self.settings)
-        named = await with_model_name(journal, order)
+        for notice in await notices(journal, order.manifest):
+            self.say(notice)
         client = await connect(self.settings.temporal)
-        started = await start(client, journal, named)
-        kept_by = order.manifest.run if started.was_running else None
-        say_changed(self.console, started.changed, kept_by)
+        started = await start(client, journal, order)
+        say_changed(self.console, started.changed, started.kept_by)
         return journal, client, started.handle
 
     def say(self, line: str) -> None:

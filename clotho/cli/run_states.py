@@ -43,7 +43,7 @@ async def runs_table(journal: Journal, client: Client | None) -> Table:
             state,
             started_text(row.started),
             NOT_KNOWN if row.seconds is None else duration_text(row.seconds),
-            f"{shown}/{row.target} of {row.manifest.group_size}" if row.target is not None else shown,
+            f"{shown}/{row.target} × {row.manifest.group_size}" if row.target is not None else shown,
             NOT_KNOWN if row.reward is None else f"{row.reward:.3f}",
             cost_text(row.cost),
             sanitized_text(row.manifest.environment),

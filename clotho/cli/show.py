@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from temporalio.service import RPCError
 
-from clotho.cli.follow import ending_text, groups_table, paused_text
+from clotho.cli.follow import ending_text, paused_text, show_groups
 from clotho.cli.options import Address, AsJson, Store, existing_journal
 from clotho.cli.run_states import verifying_text
 from clotho.cli.show_group import repair_text, show_group
@@ -79,7 +79,7 @@ def command(
             await show_group(console, journal, target.group)
         else:
             summary = await read_summary(journal, target.run)
-            console.print(await groups_table(journal, target.run))
+            await show_groups(console, journal, target.run)
             show_summary(console, settings, summary)
 
     asyncio.run(show_stored())

@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.service import RPCError
 
 from clotho.cli.doctor.disks import full_disk
-from clotho.cli.follow import count_now, groups_table, paused_text
+from clotho.cli.follow import count_now, paused_text, show_groups
 from clotho.cli.options import Address, AsJson, Store, existing_journal
 from clotho.cli.progress import View, progress_line
 from clotho.cli.run_facts import drawn_text, served_text, settings_text
@@ -79,7 +79,7 @@ def command(
             if client is not None:
                 await show_warnings(console, client, names)
         else:
-            console.print(await groups_table(journal, manifest.run))
+            await show_groups(console, journal, manifest.run)
             client, missing = await client_if_any(settings, full)
             if not await is_large(journal, manifest.run):
                 show_summary(console, settings, await read_summary(journal, manifest.run, client))

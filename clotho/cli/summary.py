@@ -23,11 +23,12 @@ def show_summary(console: Console, settings: Settings, summary: RunSummary) -> N
 
 
 def summary_rows(summary: RunSummary) -> dict[str, str]:
-    """A line for each of: the run, its groups, rewards, work and failures."""
+    """A line for each of: the run, its groups, rewards and work of those that are scored, and failures."""
     rows = {"run": _run(summary), "groups": _groups(summary)}
     if summary.figures.reward is not None:
         rows["reward"] = _rewards(summary)
-    rows["work"] = _work(summary)
+    if summary.scored:
+        rows["work"] = _work(summary)
     for number, failure in enumerate(summary.failures):
         reason = failure.reason.splitlines()[-1] if failure.reason else ""
         text = f"{amount(failure.rollouts, 'rollout')}: {failure.kind}: {reason[:300]}"
@@ -40,9 +41,11 @@ def next_commands(summary: RunSummary, settings: Settings) -> list[str]:
     run = summary.run
     if summary.paused is not None and summary.state != "scored":
         words = [f"resume {run}", f"show {run}", f"status {run} --all"]
+    elif summary.state == "running":
+        words = [f"show {run}", "view", f"pause {run}"]
     elif summary.scored == 0:
         words = [f"status {run} --all", "doctor", f"retry {run}"]
-    elif summary.scored < summary.groups and summary.state != "running":
+    elif summary.scored < summary.groups:
         words = [f"retry {run}", f"show {run}", f"export {run} --output {run}.jsonl"]
     else:
         words = [f"show {run}", "view", f"export {run} --output {run}.jsonl"]

@@ -12,7 +12,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat
 from clotho.models.rendering.renderer import Renderer
-from clotho.models.rendering.rendering import Rendering
+from clotho.models.rendering.rendering import Rendering, require_packages
 from clotho.models.token_exact import RenderingThread, TokenExact
 from clotho.models.write_ahead import FlushPolicy
 
@@ -90,6 +90,7 @@ class Backends:
 
 
 def _open(tokenizer: str, rendering: Rendering) -> Renderer:
+    require_packages()
     # Imported here: it takes more than a second, and workers that render nothing start without it.
     from clotho.models.rendering.resolve import open_renderer
 

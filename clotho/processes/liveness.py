@@ -11,6 +11,7 @@ import math
 import time
 from typing import NamedTuple
 
+from clotho.config import SettingsFile
 from clotho.errors import StoreUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
@@ -25,7 +26,9 @@ log = logging.getLogger("clotho")
 
 
 class Heartbeat(FrozenModel):
-    """An empty entry: its key names the process, and a number that rises."""
+    """Its key names the process, and a number that rises."""
+
+    settings_file: SettingsFile | None = None
 
 
 HEARTBEATS_PREFIX = "~present/"
@@ -38,9 +41,10 @@ def _prefix(name: str) -> str:
 class Liveness:
     """Writes heartbeats of `name` until cancelled; an outage of the store longer than LIVENESS_SECONDS hides it."""
 
-    def __init__(self, journal: Journal, name: str) -> None:
+    def __init__(self, journal: Journal, name: str, settings_file: SettingsFile | None = None) -> None:
         self._journal = journal
         self._name = name
+        self._heartbeat = Heartbeat(settings_file=settings_file)
 
     async def run(self) -> None:
         while True:
@@ -55,7 +59,7 @@ class Liveness:
         prefix = _prefix(self._name)
         before = await self._journal.keys(prefix)
         last = int(before[-1].rpartition("/")[2]) if before else -1
-        await self._journal.write(f"{prefix}{max(int(time.time()), last + 1):012}", Heartbeat())
+        await self._journal.write(f"{prefix}{max(int(time.time()), last + 1):012}", self._heartbeat)
         await self._journal.delete(before[: -(KEPT_HEARTBEATS - 1)])
 
 
@@ -89,3 +93,13 @@ async def heartbeat_ages(journal: Journal) -> dict[str, float]:
         name = key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0]
         ages[name] = min(now - at, ages.get(name, math.inf))
     return ages
+
+
+async def changed_settings(journal: Journal, file: SettingsFile) -> list[str]:
+    """Settings that a living worker which read the same `file` read otherwise, or didn't find in it."""
+    now, times = await journal.written(HEARTBEATS_PREFIX)
+    # A process's last heartbeat has the highest number.
+    latest = {key.rpartition("/")[0]: key for key in sorted(times) if now - times[key] < LIVENESS_SECONDS}
+    heartbeats = await journal.read_many(list(latest.values()), Heartbeat)
+    read = [each.settings_file for each in heartbeats if each is not None and each.settings_file is not None]
+    return sorted({name for each in read if each.path == file.path for name in each.differing(file)})

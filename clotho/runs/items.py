@@ -7,12 +7,15 @@ goes on in further parts.
 from collections.abc import Awaitable, Callable, Sequence
 
 from clotho.errors import EnvironmentFailed, InvalidInput
+from clotho.identifiers.ids import item_name
 from clotho.identifiers.run_keys import adapter_item_key, items_key, items_prefix
 from clotho.journal import Journal
 from clotho.rollouts.item import AdapterItem, Item, ItemChunk
 
 ITEMS_PER_CHUNK = 100
 """Items per manifest entry."""
+COMPARED_ITEMS = 1_000
+"""Items among which alike ones are looked for: to read all would hold up the start of a large run."""
 
 Draw = Callable[[int], Awaitable[tuple[Item, ...]]]
 """Returns that many next items of a dataset, fewer at its end."""
@@ -74,3 +77,16 @@ async def read_item(journal: Journal, run: str, index: int) -> Item:
             return part.items[offset - start]
         start += len(part.items)
     return (await journal.read_required(adapter_item_key(run, index), AdapterItem)).item
+
+
+async def items_notice(journal: Journal, run: str, groups: int, asked: int) -> str | None:
+    """A sentence for a run with fewer `groups` than were `asked` for, or with several groups of the same item."""
+    if groups < asked:
+        return f"there are only {groups} items: the run has {groups} groups, not {asked}"
+    chunks = (await journal.keys(items_prefix(run)))[: COMPARED_ITEMS // ITEMS_PER_CHUNK]
+    items = [item for chunk in await journal.read_many(chunks, ItemChunk) if chunk for item in chunk.items]
+    names = [item_name(item) for item in items[:groups]]
+    if (different := len(set(names))) == len(names):
+        return None
+    first = "" if len(names) == groups else "first "
+    return f"items repeat: the {first}{len(names)} groups have only {different} different items"

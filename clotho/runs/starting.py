@@ -6,12 +6,14 @@ from pathlib import Path
 
 from temporalio.client import Client
 
+from clotho.config import read_settings_file
 from clotho.environment.code import Code
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.run_keys import manifest_key
 from clotho.journal import Journal
 from clotho.models.served_model import only_model
 from clotho.plugin import load, plugins
+from clotho.processes.liveness import changed_settings
 from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle, start_campaign
 from clotho.runs.manifest import has_begun
@@ -20,32 +22,50 @@ from clotho.runs.request import RunRequest
 from clotho.runs.targets import Target
 from clotho.temporal.states import is_running
 
+SETTINGS_NAMED = 6
+
 
 @dataclass(frozen=True)
 class Started:
+    order: RunRequest
+    """The request, with the model's name."""
     handle: CampaignHandle
     changed: list[Path]
     """Source files of the environment that changed since the run took its code."""
     was_running: bool
     """Whether it ran before, and so keeps the code that it has."""
 
+    @property
+    def kept_by(self) -> str | None:
+        """The run, where it keeps the code that it has."""
+        return self.order.manifest.run if self.was_running else None
+
 
 async def start(client: Client, journal: Journal, order: RunRequest, code: Code | None = None) -> Started:
     """Start the run, or attach to it. Its environment is `code`, if given, else what workers have on disk."""
-    run = order.manifest.run
+    named, run = await _with_model_name(journal, order), order.manifest.run
     changed = await _changed_sources(journal, client, run)
     running = await is_running(client, campaign_id(run))
-    return Started(await start_campaign(client, journal, order, code), changed, running)
+    return Started(named, await start_campaign(client, journal, named, code), changed, running)
 
 
-async def notices(manifest: RunManifest) -> list[str]:
-    """What plugins have to say of the run's environment before it starts."""
+async def notices(journal: Journal, manifest: RunManifest) -> list[str]:
+    """What there is to say before the run starts: of its environment by plugins, and of the workers' settings."""
     asked = [load(plugin.notice) for plugin in plugins().values() if plugin.notice is not None]
     said = [await asyncio.to_thread(ask, manifest.environment, manifest.environment_config) for ask in asked]
+    said.append(await settings_notice(journal))
     return [notice for notice in said if notice is not None]
 
 
-async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
+async def settings_notice(journal: Journal) -> str | None:
+    """A sentence for workers that have other settings than the clotho.yaml that they read has by now."""
+    if not (changed := await changed_settings(journal, await asyncio.to_thread(read_settings_file))):
+        return None
+    names = ", ".join(changed[:SETTINGS_NAMED]) + (", …" if len(changed) > SETTINGS_NAMED else "")
+    return f"the workers have older settings than clotho.yaml ({names}): start them again"
+
+
+async def _with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
     """The request with a model name: by default the run's so far, else the one model's that the server lists."""
     manifest = order.manifest
     name = manifest.model

@@ -10,12 +10,16 @@ from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config
 from clotho.runs.campaigns import CampaignHandle
+from clotho.runs.items import items_notice
 from clotho.runs.pauses import reason_for
 from clotho.temporal.search_attributes import work_of
 from clotho.temporal.states import describe
 
 SERVER_SECONDS = 5.0
 QUERY_SECONDS = 2.0
+ITEMS_SECONDS = 5.0
+"""Seconds that a run which isn't followed is given to list its items."""
+ITEMS_PERIOD = 0.1
 NOT_KNOWN = "-"
 
 
@@ -63,3 +67,20 @@ async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
     except (RPCError, WorkflowQueryFailedError, TimeoutError):
         return None
     return progress
+
+
+async def items_notice_at_start(journal: Journal, handle: CampaignHandle, run: str, asked: int) -> str | None:
+    """What there is to say of the items of a run that has just been started; None if no worker lists them soon."""
+    result = asyncio.ensure_future(handle.result())
+    try:
+        async with asyncio.timeout(ITEMS_SECONDS):
+            while not result.done():
+                progress = await current_progress(handle)
+                if progress is not None and progress.groups:
+                    return await items_notice(journal, run, progress.groups, asked)
+                await asyncio.wait([result], timeout=ITEMS_PERIOD)
+    except TimeoutError:
+        pass
+    finally:
+        result.cancel()
+    return None

@@ -134,3 +134,24 @@ async def test_an_option_that_is_none_is_named(cluster: Cluster) -> None:
         await asyncio.to_thread(clotho.run, ONE_FILE, model="http://127.0.0.1:1", temprature=1, **place)
     with pytest.raises(clotho.ClothoError, match="temperature: "):
         await asyncio.to_thread(clotho.run, ONE_FILE, model="http://127.0.0.1:1", temperature="hot", **place)
+
+
+async def test_a_run_gets_another_budget_and_is_deleted(cluster: Cluster) -> None:
+    place: dict[str, Any] = {"store": str(cluster.store), "temporal": cluster.address}
+
+    def work(url: str) -> None:
+        run = clotho.run(
+            ONE_FILE, name="short-lived", model=url, groups=1, group_size=1, progress=False, **place
+        )
+        with pytest.raises(clotho.ClothoError, match="budget"):
+            run.resume(budget={"no_such_bound": 1})
+        run.resume(budget={"sampled_tokens": 70_000})
+        run.wait(progress=False)
+        assert "short-lived" in [each.name for each in clotho.list_runs(**place)]
+        run.delete()
+        assert "short-lived" not in [each.name for each in clotho.list_runs(**place)]
+        with pytest.raises(clotho.ClothoError, match="there is no run 'short-lived'"):
+            run.delete()
+
+    async with serving(ScriptedModel(scoring(1.0))) as url:
+        await asyncio.to_thread(work, url)

@@ -67,7 +67,7 @@ async def test_status_says_the_same(said: dict[str, Finished]) -> None:
     summary = json.loads(said["json"].output)
     assert (summary["state"], summary["scored"], summary["figures"]["reward"]["mean"]) == ("scored", 1, 0.75)
     row = next(line for line in said["runs"].output.splitlines() if "ends-good" in line)
-    assert "1/1 of 2" in row and "0.750" in row
+    assert "1/1 × 2" in row and "0.750" in row
 
 
 async def test_a_failed_rollout_ends_with_why(ended: dict[str, Finished], said: dict[str, Finished]) -> None:

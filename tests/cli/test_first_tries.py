@@ -113,6 +113,8 @@ async def test_fewer_items_than_groups_and_a_mended_environment_are_said(beginne
         assert told in retried.output, retried.error
         done = await start(beginners, *order, "--model", url)
         assert (done.status, done.error) == (0, "")
+        left = await start(beginners, *order[:2], "left", *order[3:], "--model", url, "--detach")
+        assert "there are only 2 items: the run has 2 groups, not 5" in left.output, left.error
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def plays(question: Question) -> ScriptedTurn:
 def is_listed(runs: str, state: str) -> bool:
     """Whether the run has this state in the table of all runs, with one of its two groups scored."""
     return any(
-        line.startswith(f"│ counted │ {state} ") and "│ 1/2 of 2 " in line for line in runs.splitlines()
+        line.startswith(f"│ counted │ {state} ") and "│ 1/2 × 2 " in line for line in runs.splitlines()
     )
 
 

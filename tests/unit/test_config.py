@@ -1,12 +1,8 @@
 """Settings from the environment: what isn't one is refused."""
 
-import os
-import socket
-from pathlib import Path
-
 import pytest
 
-from clotho.config import DevelopmentServices, has_older_services, load_settings, secret
+from clotho.config import load_settings, secret
 from clotho.errors import InvalidInput
 from clotho.plugins.s3.settings import S3Settings
 from clotho.tools.secrecy import REDACTED, Redactor
@@ -66,21 +62,3 @@ def test_a_secret_that_no_header_can_hold_is_refused_untold(monkeypatch: pytest.
     with pytest.raises(InvalidInput, match="SOME_KEY holds") as raised:
         secret("SOME_KEY")
     assert "sk-" not in str(raised.value)
-
-
-def test_services_older_than_the_file_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    settings = load_settings()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        settings.services_file.parent.mkdir()
-        services = DevelopmentServices(temporal=address, ui="http://ui", model="http://model/v1")
-        settings.services_file.write_text(services.model_dump_json())
-        assert not has_older_services(settings), "there is no file"
-        (tmp_path / "clotho.yaml").write_text("worker: {activity_pollers: 3}\n")
-        os.utime(settings.services_file, (1, 1))
-        assert has_older_services(settings)
-        os.utime(tmp_path / "clotho.yaml", (0, 0))
-        assert not has_older_services(settings)
-    os.utime(settings.services_file, (1, 1))
-    assert not has_older_services(settings), "they have ended"

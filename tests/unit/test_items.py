@@ -8,7 +8,14 @@ from clotho.errors import InvalidInput
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.item import Item
-from clotho.runs.items import ITEMS_PER_CHUNK, count_items, enumerate_items, read_item, write_items
+from clotho.runs.items import (
+    ITEMS_PER_CHUNK,
+    count_items,
+    enumerate_items,
+    items_notice,
+    read_item,
+    write_items,
+)
 
 RUN = "r"
 
@@ -74,3 +81,19 @@ async def test_a_dataset_that_ends_with_a_chunk_has_no_more(store: FilesystemSto
         assert await enumerate_items(Journal(store), RUN, Dataset(ITEMS_PER_CHUNK).draw, 500) == 100
     with pytest.raises(InvalidInput, match="other items"):
         await write_items(Journal(store), RUN, numbered(150))
+
+
+async def test_fewer_items_than_groups_and_repeated_ones_are_told(store: FilesystemStore) -> None:
+    journal = Journal(store)
+    await write_items(journal, RUN, numbered(4) * 30)
+    assert await items_notice(journal, RUN, 4, 4) is None
+    assert await items_notice(journal, RUN, 120, 120) == (
+        "items repeat: the 120 groups have only 4 different items"
+    )
+    assert await items_notice(journal, RUN, 120, 200) == (
+        "there are only 120 items: the run has 120 groups, not 200"
+    )
+    await write_items(journal, "large", [*numbered(999), {"number": 1}, *numbered(200)])
+    assert await items_notice(journal, "large", 1_200, 1_200) == (
+        "items repeat: the first 1000 groups have only 999 different items"
+    )

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from clotho.config import read_settings_file
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.processes import liveness
 from clotho.processes.liveness import LIVENESS_SECONDS, Liveness, heartbeat_age, heartbeat_ages, is_present
+from clotho.runs.starting import settings_notice
 
 HOST = "host"
 
@@ -66,3 +68,31 @@ async def test_a_host_whose_clock_is_set_back_stays_present(
     await Liveness(journal, HOST).beat()
     assert await is_present(journal, HOST)
     assert len(await journal.keys(f"~present/{HOST}/")) == 2
+
+
+async def test_settings_that_living_workers_read_otherwise_are_named(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "clotho.yaml"
+    file.write_text("worker: {drain_seconds: 60, activity_pollers: 3}\nrun: {memory_mb: 512}\n")
+    read = read_settings_file()
+    assert "60" not in read.digests.values()
+    await Liveness(journal, HOST, read).beat()
+    await Liveness(journal, "adapter").beat()
+    assert await settings_notice(journal) is None
+    file.write_text(
+        "worker: {activity_pollers: 4}\nplugins: {s3: {endpoint: http://s3}}\nrun: {memory_mb: 1024}\n"
+    )
+    changed = "plugins.s3.endpoint, worker.activity_pollers, worker.drain_seconds"
+    told = f"the workers have older settings than clotho.yaml ({changed}): start them again"
+    assert await settings_notice(journal) == told
+    monkeypatch.chdir("/")
+    assert await settings_notice(journal) is None, "the workers read another file"
+    monkeypatch.chdir(tmp_path)
+    await Liveness(journal, HOST, read_settings_file()).beat()
+    assert await settings_notice(journal) is None
+    file.unlink()
+    assert (await settings_notice(journal) or "").startswith("the workers have older settings")
+    let_pass(tmp_path, LIVENESS_SECONDS + 1)
+    assert await settings_notice(journal) is None, "they are gone"

@@ -14,18 +14,20 @@ from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
 from clotho.cli.doctor.stuck import stuck
-from clotho.cli.options import OLDER_SERVICES, Address, AsJson, Store, existing_journal
+from clotho.cli.options import Address, AsJson, Store, existing_journal
 from clotho.cli.terminal import amount, make_console, print_json, rerun_command
-from clotho.config import Settings, has_older_services, load_settings
+from clotho.config import Settings, load_settings
 from clotho.embedded.temporal_binary import THREE_WAYS, obtainable_binary
 from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name, program_on_path
 from clotho.journal import Journal
+from clotho.models.rendering.rendering import TOKENS_EXTRA, missing_packages
 from clotho.plugin import load, plugins
 from clotho.processes.ending import leave
 from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
+from clotho.runs.starting import settings_notice
 from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.isolation import UNISOLATED
 from clotho.sandbox.reaper import PERIOD_SECONDS
@@ -123,11 +125,12 @@ class Doctor:
         asked = [
             Question("machine", "isolation", isolation(backend.own)),
             Question("machine", "bubblewrap", bubblewrap()),
+            Question("machine", "token-exact inference", token_packages()),
         ]
         if journal is not None and audit is not None:
             asked += [
                 Question(SANDBOXES, SANDBOXES, self._leases(audit, journal, full)),
-                Question("workers", "workers", _workers(journal, self.settings)),
+                Question("workers", "workers", _workers(journal)),
             ]
         if client is not None and not full:  # a server that can't write answers some questions, and wrongly
             asked.append(Question("open runs", "open runs", self._stuck(client)))
@@ -255,10 +258,17 @@ async def bubblewrap() -> list[Finding]:
     return [Finding(f"bubblewrap: {found}")]
 
 
-async def _workers(journal: Journal, settings: Settings) -> list[Finding]:
+async def token_packages() -> list[Finding]:
+    """An extra is no need of everyone's: without it nothing needs attention."""
+    if missing := missing_packages():
+        return [Finding(f"token-exact inference: {' and '.join(missing)} not installed; {TOKENS_EXTRA}")]
+    return [Finding("token-exact inference: installed")]
+
+
+async def _workers(journal: Journal) -> list[Finding]:
     found = heartbeats(await heartbeat_ages(journal))
-    if await asyncio.to_thread(has_older_services, settings):
-        found.append(Finding("settings: older than clotho.yaml", OLDER_SERVICES))
+    if (notice := await settings_notice(journal)) is not None:
+        found.append(Finding("settings: not those of clotho.yaml", notice))
     return found
 
 

@@ -36,8 +36,6 @@ def main() -> None:
 def _serve(bound: socket.socket, weights: Path | None, model_name: str, hosts: list[str]) -> None:
     # OpenBLAS reads this once, when numpy is imported: its threads cost more than they give at these sizes.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    # transformers would warn that there is no torch; only its tokenizers are used.
-    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     from clotho.embedded.model.bundled import BUNDLED
     from clotho.embedded.model.http.app import serve
     from clotho.errors import InvalidInput

@@ -1,12 +1,16 @@
 """Tokens to text: characters and stop strings that span tokens."""
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from clotho.embedded.model.bundled import BUNDLED
-from clotho.embedded.model.tokenizer import TextStream, Tokenizer
+from clotho.embedded.model.tokenizer import Templated, TextStream, Tokenizer
 
 TOKENIZER = Tokenizer(BUNDLED)
 REFERENCE = PreTrainedTokenizerFast.from_pretrained(BUNDLED)
@@ -72,3 +76,40 @@ def test_the_stop_string_itself(include: bool, expected: str) -> None:
 def test_words_that_start_like_contractions_keep_their_trained_tokens() -> None:
     # Qwen2Tokenizer, which AutoTokenizer picks, would take 't off "'text".
     assert TOKENIZER.encode("'text") == TOKENIZER.encode("'") + TOKENIZER.encode("text")
+
+
+TEMPLATE = """
+{%- for message in messages %}
+    {%- if loop.index > 3 %}{% break %}{% endif %}
+    {%- if message.role == "assistant" %}{% generation %}{{ message.content }}{{ eos_token }}{% endgeneration %}
+    {%- else %}{{ message | tojson }}
+    {% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ bos_token }}{{ tools | tojson(indent=1) }}{% endif %}"""
+
+
+def test_a_template_writes_what_it_writes_with_transformers(tmp_path: Path) -> None:
+    directory = shutil.copytree(BUNDLED, tmp_path / "model")
+    (directory / "chat_template.jinja").unlink()
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    config["chat_template"] = [
+        {"name": "tool_use", "template": "another"},
+        {"name": "default", "template": TEMPLATE},
+    ]
+    config["bos_token"] = {"__type": "AddedToken", "content": "<|im_start|>", "special": True}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    messages: list[Templated] = [
+        {"role": "user", "content": "é <b>&"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "and?"},
+        {"role": "user", "content": "left out"},
+    ]
+    tools: list[Templated] = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    theirs = PreTrainedTokenizerFast.from_pretrained(directory).apply_chat_template(
+        messages,
+        tools=tools,
+        chat_template=TEMPLATE,
+        add_generation_prompt=True,
+        tokenize=False,
+    )
+    assert Tokenizer(directory).render(messages, tools) == theirs
