@@ -1,7 +1,7 @@
 """The process that samples a rollout's turns: it alone finds a call that is still in flight.
 
-A turn is tried in the workflow's own process where one of the last two was quick, which costs Temporal's server next
-to nothing. Slow turns, and what isn't done here in time, are regular activities at that process's own queue: with
+A turn is tried in the workflow's own process where one of the last two was quick: there it costs Temporal's server
+little. Slow turns, and what isn't done here in time, are regular activities at that process's own queue: with
 heartbeats, retries and a view in the UI. Where the workflow has moved to another process, the former one may be
 asking already, and begins the next turn while it lives: each turn's entry names the process that begins the next
 (`TurnEntry.next_home`).

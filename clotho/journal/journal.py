@@ -255,6 +255,12 @@ class Journal:
             # Kept until it is written: a store that is full or away must not have paid work done again.
             if key not in self._unwritten:
                 self._unwritten[key] = await work(await reading)
+        except Exception:
+            # A process that was frozen, and didn't know that its task had gone on here, may have done the work
+            # meanwhile, and what comes after it: the sandbox that this attempt needed can be gone by then.
+            if (entry := await self.read(key, kind)) is None:
+                raise
+            return entry
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)

@@ -363,7 +363,7 @@ async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Clus
     name = f"activity-{act}"
     model = Holding(Script(conversations=(Conversation(variants=((say("Done."),),)),)), held=FIRST_TURNS)
     service, execution = cluster.client.workflow_service, WorkflowExecution(workflow_id=f"{name}/g000000/r0")
-    namespace, turn = cluster.client.namespace, "sample_first_turn"
+    namespace, turn = cluster.client.namespace, "sample_turn"
     async with serving(model) as url:
         handle = await start(cluster, name, url)
         await model.held(1)
