@@ -392,12 +392,13 @@ def main(
         layout = process_layout(roles, processes)
         if is_in_environment(names := settings.worker.model_keys):
             replace_process(keys_of(names) if any("llm" in group for group in layout) else {}, hidden=names)
-        if len(layout) > 1:
+        alone = roles is not None and len(layout) == 1
+        if not alone:
             asyncio.run(reach(settings))  # an error that would end every process is reported once
     except ClothoError as error:
         typer.echo(f"worker.py: {for_terminal(str(error))}", err=True)
         leave(exit_status(error))
-    if len(layout) == 1:
+    if alone:
         run_here(layout[0], settings)
     configure(settings.log_format, "worker")
     command = application.command("worker", "--store", settings.store)

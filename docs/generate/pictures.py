@@ -89,7 +89,7 @@ async def record(
         if lines == KILL_AFTER:
             lines += 1
             assert services.worker.pid is not None
-            victim = worker_processes(services.worker.pid, "llm")[0]
+            victim = worker_processes(services.worker.pid)[0]
             os.kill(victim, signal.SIGKILL)
             console.print(f"$ kill -9 {victim}    # a worker process, in another terminal", style="bold red")
     await result

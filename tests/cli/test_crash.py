@@ -15,10 +15,9 @@ async def test_the_demo_survives_what_it_kills_and_says_what_it_cost(folder: Pat
     assert demo.status == 0, demo.error
     assert "Traceback" not in demo.output
     rows = dict(re.findall(r"│ (.+?) +│ (.+?) +│\n", demo.output.partition("what it cost")[2]))
-    killed = "1 sandbox, 1 worker that calls models, 1 worker that runs tools and workflows"
     turns = int(rows["model calls repaid"].split()[-1])
     commands = int(rows["commands run again"].split()[-1])
-    assert rows["killed"] == killed
+    assert re.fullmatch(r"1 sandbox, [2-5] workers", rows["killed"])
     assert rows["groups lost"] == "0 of 1"
     assert rows["rollouts started again from scratch"] == "0"
     assert turns >= 3

@@ -1,4 +1,4 @@
-"""The crashes of `clotho demo --crash`: workers of both kinds and a sandbox in use are killed."""
+"""The crashes of `clotho demo --crash`: a worker, a sandbox in use, and then all workers at once are killed."""
 
 import asyncio
 import os
@@ -27,7 +27,6 @@ from clotho.testing.scripted_model import serving
 ENVIRONMENT = "_marked_file_tasks"
 TURNS = 2
 """Turns of most rollouts of this environment."""
-MODELS, TOOLS = "llm", "tools"
 POLL = 0.05
 
 Found = TypeVar("Found")
@@ -44,15 +43,15 @@ class FaultInjector:
     say: Callable[[str], None]
     killed: Counter[str] = field(default_factory=Counter)
     deaths: list[float] = field(default_factory=list)
-    """Times at which a process that calls models was killed."""
+    """Times at which a worker was killed."""
 
     async def strike(self, turns: int) -> None:
         """Kill by the number of `turns` that are answered so far."""
         await until(lambda: self.answered_are(turns / 3))
-        await self.kill_worker(MODELS)
+        await self.kill_workers(most=1)
         await self.kill_sandbox()
         await until(lambda: self.answered_are(turns * 2 / 3))
-        await self.kill_worker(TOOLS)
+        await self.kill_workers()
 
     @property
     def answered(self) -> int:
@@ -61,14 +60,14 @@ class FaultInjector:
     async def answered_are(self, turns: float) -> bool:
         return self.answered >= turns
 
-    async def kill_worker(self, role: str) -> None:
+    async def kill_workers(self, most: int | None = None) -> None:
         parent = self.services.worker.pid
         assert parent is not None
-        for process in await until(lambda: asyncio.to_thread(worker_processes, parent, role)):
+        doomed = (await until(lambda: asyncio.to_thread(worker_processes, parent)))[:most]
+        for process in doomed:
             os.kill(process, signal.SIGKILL)
-        if role == MODELS:
-            self.deaths.append(time.monotonic())
-        self.struck("worker that calls models" if role == MODELS else "worker that runs tools and workflows")
+        self.deaths.append(time.monotonic())
+        self.struck("worker", len(doomed))
 
     async def kill_sandbox(self) -> None:
         """One whose rollout waits for the model: it will be needed again."""
@@ -84,9 +83,9 @@ class FaultInjector:
         answers = {call.key: call.answered for call in self.provider.calls if call.key.startswith(turns)}
         return not all(answers.values())
 
-    def struck(self, what: str) -> None:
-        self.killed[what] += 1
-        self.say(f"killed a {what}, after {amount(self.answered, 'turn')}")
+    def struck(self, what: str, count: int = 1) -> None:
+        self.killed[what] += count
+        self.say(f"killed {amount(count, what)}, after {amount(self.answered, 'turn')}")
 
     async def damage(self, client: Client, journal: Journal, groups: int) -> Table:
         to_reaper = await self.sandboxes.leases()

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.table import Table
 from temporalio.client import Client
 
+from clotho.cli.terminal import amount
 from clotho.config import Settings
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.rollout_keys import reward_key
@@ -116,7 +117,9 @@ def damage_table(
 ) -> Table:
     """`turns` that the provider answered, each counted once; `orphans` of those left `to_reaper`."""
     table = Table(title="what was killed, and what it cost", show_header=False)
-    table.add_row("killed", listed(killed))
+    table.add_row(
+        "killed", ", ".join(amount(count, what) for what, count in sorted(killed.items())) or "nothing"
+    )
     table.add_row("groups lost", f"{groups - effects.scored} of {groups}")
     table.add_row("rollouts started again from scratch", str(effects.replaced))
     table.add_row("model calls repaid", f"{bill.repaid} of {turns}")

@@ -23,19 +23,18 @@ def kill_supervisors(root: Path, lease: str) -> None:
                 pass
 
 
-def worker_processes(parent: int, role: str) -> list[int]:
-    """Process ids of the workers under `parent` that serve `role`."""
+def worker_processes(parent: int) -> list[int]:
+    """Process ids of the workers under `parent`."""
     processes = (process for process in Path("/proc").iterdir() if process.name.isdigit())
-    return [int(process.name) for process in processes if _serves(process, parent, role)]
+    return [int(process.name) for process in processes if _serves(process, parent)]
 
 
-def _serves(process: Path, parent: int, role: str) -> bool:
+def _serves(process: Path, parent: int) -> bool:
     try:
         status = (process / "stat").read_text().rpartition(")")[2].split()
-        _, _, roles = (process / "cmdline").read_bytes().decode().partition("\0--roles\0")
+        return int(status[1]) == parent and b"\0--roles\0" in (process / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return int(status[1]) == parent and role in roles.rstrip("\0").split(",")
 
 
 def files_of_lease(root: Path, lease: str) -> Path:
