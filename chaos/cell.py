@@ -11,7 +11,7 @@ from chaos import sandboxes
 from chaos.faults import Fault
 from chaos.phases import Hit, Phase, fail_folder
 from chaos.results import CellResult, Run, compare
-from chaos.stage import RUN, Servers, Size, Stage, stage_on
+from chaos.stage import APART, EQUAL, RUN, Servers, Size, Stage, stage_on
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, truncate_middle
 from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
@@ -57,7 +57,11 @@ async def play(
 ) -> CellResult:
     """With `images`, its sandboxes are in containers."""
     result = CellResult(
-        fault=name[0], phase=name[1], recovery_limit=fault.recovery, losses_limit=fault.most_losses
+        fault=name[0],
+        phase=name[1],
+        recovery_limit=fault.recovery,
+        losses_limit=fault.most_losses,
+        repaid_limit=fault.most_repaid,
     )
     rollout, clock = target(expected), time.monotonic()
     stage_name = f"{'-'.join(name)}-{time.time_ns():x}"
@@ -71,6 +75,7 @@ async def play(
             images=images,
             through_ssh=fault.through_ssh,
             script=fault.script,
+            workers=EQUAL if fault.equal_workers else APART,
         ) as stage:
             result = await measured(stage, fault, phase, rollout, expected, result)
     except (NotReached, Stuck, ClothoError, RPCError) as problem:

@@ -16,11 +16,12 @@ from activities.ttl_cache import FRESH_SECONDS
 from chaos import sandboxes
 from chaos.disk import SmallDisk
 from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
-from chaos.phases import BEFORE_A_TURN, EVERY_PHASE, LOCAL_STEPS, PHASES, Hit, fail_folder, paused
-from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Stage
+from chaos.phases import BEFORE_A_TURN, EVERY_PHASE, IN_A_TURN, LOCAL_STEPS, PHASES, Hit, fail_folder, paused
+from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Size, Stage
 from chaos.tools.scripts import ToolScript
 from chaos.waiting import until
 from clotho.identifiers.ids import campaign_id, group_of
+from clotho.processes.liveness import LIVENESS_SECONDS
 from clotho.runs.targets import Target
 from tests.cluster import register
 
@@ -30,6 +31,7 @@ STORE_OUTAGE = 6.0
 SLOW_STORE = 8.0
 MODEL_OUTAGE = 2.0
 STOPPED = HEARTBEAT + 7.0
+TAKEN_FOR_GONE = LIVENESS_SECONDS + 5.0
 SLOW_WRITE_RULE = "journal.write:delay=2"
 STARVED = 6.0
 HOST_OUTAGE = 4.0
@@ -70,13 +72,17 @@ class Fault:
     """The phases that it strikes at."""
     short_histories: bool = False
     """The stage is on a server of its own, where rollouts continue as new within two turns."""
+    equal_workers: bool = False
+    """The stage has two workers with all roles, in which turns are steps of their workflow's process."""
+    most_repaid: int = 0
+    """Answers that may be paid for twice."""
     script: ToolScript | None = None
     """The tasks with a tool that are struck; None: those of the embedded model."""
 
     @property
     def repeatable(self) -> bool:
         """Whether it may strike any stage, at any moment, and again."""
-        return not (self.for_good or self.through_ssh) and self.phases == tuple(PHASES)
+        return not (self.for_good or self.through_ssh or self.equal_workers) and self.phases == tuple(PHASES)
 
 
 async def kill_worker(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -231,11 +237,14 @@ def partition(seconds: float) -> Fault:
     return Fault(f"workers cut off from Temporal for {seconds:g} s", strike, TEMPORAL_LIMIT)
 
 
-async def stop_worker(stage: Stage, hit: Hit, rollout: str) -> None:
-    stage.signal_worker(hit.roles, signal.SIGSTOP)
-    hit.release()
-    await asyncio.sleep(STOPPED)
-    stage.signal_worker(hit.roles, signal.SIGCONT)
+def stop_worker(seconds: float) -> Strike:
+    async def strike(stage: Stage, hit: Hit, rollout: str) -> None:
+        stage.signal_worker(hit.roles, signal.SIGSTOP)
+        hit.release()
+        await asyncio.sleep(seconds)
+        stage.signal_worker(hit.roles, signal.SIGCONT)
+
+    return strike
 
 
 async def terminate_rollout(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -299,6 +308,22 @@ FAULTS = {
         counts_from_strike=True,
         phases=LOCAL_STEPS,
     ),
+    "local-turn": Fault(
+        "SIGKILL of one of two equal workers within a turn in its own process",
+        kill_in_local_step,
+        WORKER_LIMIT,
+        counts_from_strike=True,
+        phases=IN_A_TURN,
+        equal_workers=True,
+    ),
+    "frozen-turn": Fault(
+        f"SIGSTOP of one of two equal workers for {TAKEN_FOR_GONE:g} s, within a turn in its own process",
+        stop_worker(TAKEN_FOR_GONE),
+        WORKER_LIMIT,
+        phases=IN_A_TURN,
+        equal_workers=True,
+        most_repaid=Size().groups * Size().group_size,
+    ),
     "before-rest": Fault(
         "paused, SIGKILL of all workers before it rests, resumed",
         kill_before_it_rests,
@@ -346,7 +371,7 @@ FAULTS = {
     ),
     "descriptors": Fault(f"a host without descriptors for {STARVED:g} s", starve_workers),
     "partition": partition(PARTITION),
-    "stopped": Fault(f"SIGSTOP of a worker for {STOPPED:g} s", stop_worker, WORKER_LIMIT),
+    "stopped": Fault(f"SIGSTOP of a worker for {STOPPED:g} s", stop_worker(STOPPED), WORKER_LIMIT),
     "terminate-rollout": Fault("rollout terminated", terminate_rollout, by_operator=True),
     "reset-rollout": Fault("rollout reset", reset_rollout, by_operator=True),
     "terminate-group": Fault("group terminated", terminate_group, by_operator=True),

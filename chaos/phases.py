@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.sandboxes import kill_supervisors, marks
-from chaos.stage import LLM, TOOLS, Stage
+from chaos.stage import TOOLS, Stage
 from chaos.waiting import until
 from clotho.identifiers.ids import call_id, child_id
 from clotho.identifiers.rollout_keys import call_key, delegation_key, end_key, reward_key, turn_key
@@ -73,8 +73,10 @@ async def paused(stage: Stage, point: str) -> Hit:
 
 
 async def at_provider(stage: Stage, phase: Phase, rollout: str) -> Hit:
+    asking = await paused(stage, phase.points[0])
+    asking.release()
     await until(lambda: asyncio.to_thread(stage.provider.held.is_set), "a call at the provider")
-    return Hit(LLM, stage.provider.release)
+    return Hit(asking.roles, stage.provider.release)
 
 
 async def in_command(stage: Stage, phase: Phase, rollout: str) -> Hit:
@@ -99,7 +101,7 @@ def fail_folder(stage: Stage) -> Path:
 
 PHASES = {
     "before-call": Phase("before the LLM call", ("turn.asking[{turn}]",)),
-    "mid-call": Phase("mid-call", wait=at_provider, holds_call=True),
+    "mid-call": Phase("mid-call", ("turn.asking[{turn}]",), wait=at_provider, holds_call=True),
     "answered": Phase("after the answer, before its entry", ("turn.answered[{turn}]",)),
     "journalled": Phase("after the entry, before completion", ("turn.journalled[{turn}]",)),
     "mid-command": Phase("mid-command", wait=in_command, slows_command=True),
@@ -114,5 +116,6 @@ EVERY_PHASE = {CREATE: Phase("while its first sandbox is made", ("sandbox.create
 """Those that every fault strikes at, and one for the faults that name it."""
 BEFORE_A_TURN = ("before-call", "journalled", "mid-command", "checkpoint")
 """Phases after which the rollout has another turn, at whose boundary a pause meets it."""
+IN_A_TURN = ("before-call", "mid-call", "answered", "journalled")
 LOCAL_STEPS = (CREATE, "between-calls", "checkpoint", "reward", "seal")
 """The phases that are within a step of the workflow's own process, where nothing is slow."""

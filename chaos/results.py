@@ -32,6 +32,8 @@ class CellResult(FrozenModel):
     lost: int = 0
     """Rollouts without a reward, and commands without an effect."""
     bill: Bill = Bill()
+    repaid_limit: int = 0
+    """Answers that may be paid for twice: where a process was frozen for so long that it was taken for gone."""
     rerun: int = 0
     rewards_changed: int = 0
     orphans: tuple[str, ...] = ()
@@ -60,7 +62,7 @@ class CellResult(FrozenModel):
         late = self.recovery is None or (self.recovery > (self.recovery_limit or float("inf")))
         found = {
             f"lost {self.lost}": self.lost,
-            f"repaid {self.bill.repaid}": self.bill.repaid,
+            f"repaid {self.bill.repaid}": self.bill.repaid > self.repaid_limit,
             f"re-run {self.rerun}": self.rerun,
             f"rewards changed {self.rewards_changed}": self.rewards_changed,
             f"orphans {len(self.orphans)}": self.orphans,
@@ -77,6 +79,7 @@ class CellResult(FrozenModel):
         notes += ["⁴"] if self.bill.hung_up else []
         notes += [f"²({self.restarts})"] if self.restarts else []
         notes += [f"³({self.to_reaper})"] if self.to_reaper else []
+        notes += [f"⁷({self.bill.repaid})"] if self.bill.repaid else []
         notes += ["⁶"] if self.struck_regular else []
         return notes
 

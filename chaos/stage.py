@@ -43,6 +43,9 @@ MOST_LEASES = 8
 HEARTBEAT = FAST.model.heartbeat_timeout.total_seconds()
 LLM, TOOLS = "llm", "workflows,tools"
 ROLES = (LLM, TOOLS)
+APART = {roles: roles for roles in ROLES}
+"""Workers by name, and their roles: those that call models are apart, so that a fault strikes one kind."""
+EQUAL = dict.fromkeys(("one", "other"), f"{LLM},{TOOLS}")
 STORE, SANDBOXES = "store", "sandboxes"
 DISK_MEGABYTES = {STORE: 16, SANDBOXES: 512}
 
@@ -109,6 +112,8 @@ class Stage:
     ssh: SandboxHost | None = None
     """The host of its sandboxes; None where they are made by workers."""
     environment: str = ENVIRONMENT
+    workers: Mapping[str, str] = field(default_factory=lambda: APART)
+    """Roles of its workers, by their names."""
     deaths: list[float] = field(default_factory=list)
     """When a process that calls models was killed."""
     unexpected_exits: int = 0
@@ -147,9 +152,9 @@ class Stage:
         return [lease_key(rollout, number) for rollout in self.rollouts() for number in range(MOST_LEASES)]
 
     async def start_workers(self, **settings: str) -> None:
-        for roles in ROLES:
-            self._workers[roles] = await self.cluster.start_worker(roles, **settings)
-            self._keep(roles)
+        for name, roles in self.workers.items():
+            self._workers[name] = await self.cluster.start_worker(roles, **settings)
+            self._keep(name)
 
     async def start_more_workers(self) -> None:
         """Beside those there are, which nothing strikes any more: in the namespace that the stage has by now."""
@@ -219,7 +224,7 @@ class Stage:
 
     async def kill_worker(self, roles: str) -> None:
         self._keeping.pop(roles).cancel()
-        if roles == LLM:
+        if LLM in self.workers.get(roles, roles):
             self.deaths.append(time.monotonic())
         await self._workers[roles].kill()
 
@@ -287,6 +292,7 @@ async def stage_on(
     images: Path | None = None,
     through_ssh: bool = False,
     script: ToolScript | None = None,
+    workers: Mapping[str, str] = APART,
 ) -> AsyncIterator[Stage]:
     """Everything ends with it: workers, sandboxes and mounts. With `images`, sandboxes are in containers.
 
@@ -322,7 +328,7 @@ async def stage_on(
         provider.marks_commands = script is None
         provider.touched = OUTSIDE if engine else ""
         url = await stack.enter_async_context(serving(provider))
-        stage = Stage(servers, cluster, provider, url, link, disks, size, engine, far, environment)
+        stage = Stage(servers, cluster, provider, url, link, disks, size, engine, far, environment, workers)
         stack.push_async_callback(end, stage)
         yield stage
 
