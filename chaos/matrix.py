@@ -44,7 +44,7 @@ if the run is started again.
 
 ⁶ The step took longer than 2 s, and had gone on as a regular activity by then.
 
-⁷ The worker was frozen for longer than a process may be silent before it is taken for gone. Another one asked for the
+⁷ The worker was frozen for longer than a process may be silent before it is taken for gone. Another asked for the
 turns that it was in, one a rollout at most, and so many answers were paid for twice.
 """
 
