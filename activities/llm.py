@@ -227,8 +227,9 @@ class Model:
         endpoint = _required(inputs.endpoint, request.run)
         call = _call(request, inputs)
         try:
-            attempt = activity.info().attempt
-            async with self._pacer.permit(endpoint, request.rollout, attempt) as permit:
+            info = activity.info()
+            priority = info.priority.priority_key
+            async with self._pacer.permit(endpoint, request.rollout, info.attempt, priority) as permit:
                 if reason_among(await self._pauses.of(request.run), request.rollout) is not None:
                     raise TurnPaused  # while it waited
                 backend = self._backends(manifest, permit.server)

@@ -73,7 +73,7 @@ Items = Annotated[
 Priority = Annotated[
     int | None,
     typer.Option(
-        help="Order among runs whose tasks wait for the same workers: 1 comes first, 5 last.",
+        help="Order among runs whose tasks wait for the same workers, and share of a model server: 1 comes first.",
         min=1,
         max=5,
         metavar="N",

@@ -1,9 +1,10 @@
-"""The permits of one process for one model server: requests wait for one here, in their order."""
+"""The permits of one process for one model server, for which requests wait here."""
 
 import asyncio
 from collections import deque
 
 from clotho.errors import ModelUnavailable
+from clotho.models.fair_queue import FairQueue
 
 QUICK_SECONDS = 1.8
 """Seconds of an answer up to which a turn is done in its workflow's process: an attempt there has 2 s."""
@@ -63,7 +64,7 @@ class Gate:
         """Permits whose requests still wait for the rate of their key."""
         self.used_at = 0.0
         self._closed_until = 0.0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = FairQueue()
         self._failures = 0
         self._down_until = 0.0
         self._answers = 0
@@ -96,7 +97,7 @@ class Gate:
         """Whether the server isn't down; one that was is first tried with one request."""
         return not (self.is_down(now) or (self._failures >= LAST_STRAW and self.in_use))
 
-    async def acquire(self) -> None:
+    async def acquire(self, run: str, priority: int | None = None) -> None:
         """Wait for a permit. Raises ModelUnavailable when this process stops first."""
         now = asyncio.get_running_loop().time()
         self.used_at = now
@@ -104,14 +105,13 @@ class Gate:
             self.in_use += 1
             return
         permit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(permit)
+        self._waiting.add(run, priority, permit)
         try:
             await permit
         except asyncio.CancelledError:
             if permit.done() and not permit.cancelled() and permit.exception() is None:
                 self.release()
-            elif permit in self._waiting:
-                self._waiting.remove(permit)
+            self._waiting.remove(permit)
             raise
 
     def release(self) -> None:
@@ -128,11 +128,11 @@ class Gate:
         if self._waiting:
             self.used_at = now
         while self._waiting:
-            if self._waiting[0].done():
-                self._waiting.popleft()
+            if self._waiting.first.cancelled():
+                self._waiting.pop()
             elif self._admits(now):
                 self.in_use += 1
-                self._waiting.popleft().set_result(None)
+                self._waiting.pop().set_result(None)
             else:
                 return
 
@@ -161,8 +161,7 @@ class Gate:
     def stop(self) -> None:
         """Send those that wait to another process."""
         while self._waiting:
-            permit = self._waiting.popleft()
-            if not permit.done():
+            if not (permit := self._waiting.pop()).cancelled():
                 permit.set_exception(ModelUnavailable(STOPPING))
 
 

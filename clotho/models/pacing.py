@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from clotho.errors import ClothoError, ModelUnavailable, StoreUnavailable
+from clotho.identifiers.ids import run_of
 from clotho.journal import Journal
 from clotho.models.backend import SampledTurn
 from clotho.models.endpoint import Endpoint
@@ -134,12 +135,16 @@ class Pacer:
         return 0.0 if paced is None else paced.gate.quick
 
     @asynccontextmanager
-    async def permit(self, endpoint: Endpoint, rollout: str, attempt: int) -> AsyncIterator["Permit"]:
+    async def permit(
+        self, endpoint: Endpoint, rollout: str, attempt: int, priority: int | None = None
+    ) -> AsyncIterator["Permit"]:
         """Wait for a permit for one of the endpoint's servers, hold it, and learn from how the request ends.
+
+        Runs share what a server takes, by their `priority`: from 1, which comes first, to 5; None is 3.
 
         Raises ModelUnavailable when this process stops.
         """
-        server, paced = await self._admitted(endpoint, rollout, attempt)
+        server, paced = await self._admitted(endpoint, rollout, attempt, priority)
         meter, width, taken = self._meter(server), paced.width, 0.0
         permit = Permit(server)
         try:
@@ -184,14 +189,16 @@ class Pacer:
         for meter in self._meters.values():
             meter.stop()
 
-    async def _admitted(self, endpoint: Endpoint, rollout: str, attempt: int) -> tuple[Endpoint, PacedServer]:
+    async def _admitted(
+        self, endpoint: Endpoint, rollout: str, attempt: int, priority: int | None
+    ) -> tuple[Endpoint, PacedServer]:
         """A server with a permit; another one if it went down while the request waited."""
         while True:
             if self._stopped:
                 raise ModelUnavailable(STOPPING)
             server = self.choose(endpoint, rollout, attempt)
             paced = await self._paced(server)
-            await paced.gate.acquire()
+            await paced.gate.acquire(run_of(rollout), priority)
             is_down = paced.gate.is_down(asyncio.get_running_loop().time())
             if not is_down or self.choose(endpoint, rollout, attempt) == server:
                 return server, paced

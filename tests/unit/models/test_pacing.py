@@ -182,8 +182,8 @@ async def test_the_permits_of_a_killed_process_are_free_when_its_lease_ends(tmp_
 
 async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() -> None:
     gate = Gate(1, Room(500))
-    await gate.acquire()
-    first, second, third = (asyncio.create_task(gate.acquire()) for _ in range(3))
+    await gate.acquire("run")
+    first, second, third = (asyncio.create_task(gate.acquire("run")) for _ in range(3))
     await asyncio.sleep(0)
     assert gate.waiting == 3
     first.cancel()
@@ -193,7 +193,7 @@ async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() 
     await asyncio.gather(second, return_exceptions=True)
     await third
     assert (gate.in_use, gate.waiting) == (1, 0)
-    last = asyncio.create_task(gate.acquire())
+    last = asyncio.create_task(gate.acquire("run"))
     await asyncio.sleep(0)
     gate.stop()
     with pytest.raises(ModelUnavailable, match="another one asks"):
@@ -201,11 +201,34 @@ async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() 
     assert gate.in_use == 1
 
 
+@pytest.mark.parametrize(("priority", "shares"), [(None, (10, 10)), (1, (10, 50))])
+async def test_runs_share_what_a_server_takes(priority: int | None, shares: tuple[int, int]) -> None:
+    """A second run doesn't wait behind all that the first has queued, nor a first one behind a busy second."""
+    gate, let_in = Gate(1, Room(500)), list[str]()
+    await gate.acquire("other")
+
+    async def ask(run: str, priority: int | None) -> None:
+        await gate.acquire(run, priority)
+        let_in.append(run)
+
+    waiting = [asyncio.create_task(ask("first", 5 if priority else None)) for _ in range(100)]
+    await asyncio.sleep(0)
+    for _ in range(sum(shares)):
+        waiting.append(asyncio.create_task(ask("second", priority)))  # one at a time
+        await asyncio.sleep(0)
+        gate.release()
+        await asyncio.sleep(0)
+    assert (let_in.count("first"), let_in.count("second")) == pytest.approx(shares, abs=2)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 async def test_a_request_that_waits_for_room_holds_no_permit() -> None:
     room = Room(1)
     busy, other = Gate(5, room), Gate(1, room)
-    await busy.acquire()
-    waiting = asyncio.create_task(other.acquire())
+    await busy.acquire("run")
+    waiting = asyncio.create_task(other.acquire("run"))
     await asyncio.sleep(0)
     assert (other.in_use, other.waiting) == (0, 1)
     busy.release()
@@ -280,14 +303,14 @@ async def test_requests_that_wait_for_a_server_go_elsewhere_when_it_is_down(
 async def test_a_server_that_was_down_is_tried_with_one_request() -> None:
     gate = Gate(10, Room(500))
     for _ in range(3):
-        await gate.acquire()
+        await gate.acquire("run")
         gate.fail()
         gate.release()
     now = asyncio.get_running_loop().time()
     assert gate.is_down(now)
     later = now + DOWN_SECONDS + 1
     assert gate.takes_new(later)
-    await gate.acquire()
+    await gate.acquire("run")
     assert not gate.takes_new(later)
     gate.answer(1.0, 10)
     assert gate.takes_new(later)

@@ -1,0 +1,59 @@
+"""Requests that wait for a permit: each run has its share of those that are let in, whoever queued more."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+USUAL_PRIORITY, LEAST_PRIORITY = 3, 5
+
+
+@dataclass
+class Line:
+    """The requests of one run, in their order."""
+
+    passed: float
+    """Requests that were let in, over the run's weight: the run with the least is next."""
+    requests: deque[asyncio.Future[None]] = field(default_factory=deque)
+    weight: int = 1
+
+
+class FairQueue:
+    """Stride scheduling by run: that of priority 1 is let in five times as often as that of priority 5."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, Line] = {}
+        self._passed = 0.0
+        """That of the run whose request was let in last: who waited for nothing meanwhile has saved nothing."""
+
+    def __len__(self) -> int:
+        return sum(len(line.requests) for line in self._lines.values())
+
+    def add(self, run: str, priority: int | None, request: asyncio.Future[None]) -> None:
+        line = self._lines.setdefault(run, Line(self._passed))
+        line.passed = max(line.passed, self._passed)
+        line.weight = 1 + LEAST_PRIORITY - (priority or USUAL_PRIORITY)
+        line.requests.append(request)
+
+    def remove(self, request: asyncio.Future[None]) -> None:
+        """Take out a request that no longer waits, if it is there."""
+        for line in self._lines.values():
+            if request in line.requests:
+                line.requests.remove(request)
+
+    @property
+    def first(self) -> asyncio.Future[None]:
+        return self._next_line().requests[0]
+
+    def _next_line(self) -> Line:
+        return min((line for line in self._lines.values() if line.requests), key=lambda line: line.passed)
+
+    def pop(self) -> asyncio.Future[None]:
+        """Take the first request out."""
+        line = self._next_line()
+        self._passed = line.passed
+        line.passed += 1 / line.weight
+        request = line.requests.popleft()
+        for run, each in list(self._lines.items()):
+            if not each.requests and each.passed <= self._passed:
+                del self._lines[run]
+        return request
