@@ -20,8 +20,8 @@ from clotho.frozen_model import FrozenModel
 
 OWN_PACKAGE = "clotho"
 INSTALLED = ("site-packages", "dist-packages")
-PARSING = threading.RLock()
-"""CPython 3.11 counts the depth of a tree for all threads together: two that build one fail with SystemError."""
+PARSING = threading.Lock()
+MOST_TRIES = 100
 
 
 KEPT_PREFIX = "clotho_kept_"
@@ -122,13 +122,27 @@ def _closure(module: str) -> list[Found]:
         if each is None:
             continue
         try:
-            with PARSING:
-                tree = ast.parse(_text(each.file))
+            tree = _parsed(_text(each.file))
         except (SyntaxError, ValueError):  # told by the process that imports it
             continue
         for imported in _imported(tree, each):
             open_names += _with_parents(imported)
     return [each for each in found.values() if each is not None]
+
+
+def _parsed(text: str) -> ast.AST:
+    """The tree of a module's source.
+
+    CPython 3.11 counts the depth of trees for all threads together: one that another thread builds meanwhile fails
+    this one with SystemError. Ours wait for each other; a library's can't be waited for.
+    """
+    for _ in range(MOST_TRIES):
+        try:
+            with PARSING:
+                return ast.parse(text)
+        except SystemError as error:
+            built_elsewhere = error
+    raise built_elsewhere
 
 
 def _with_parents(name: str) -> Iterable[str]:

@@ -47,8 +47,8 @@ async def test_the_sandbox_is_made_beside_the_first_turn(cluster: Cluster) -> No
     async with serving(ScriptedModel(Script(conversations=(scoring(0.75),)))) as url:
         await (await start(cluster, "early", url, settings=EARLY)).result()
     found = await steps(cluster, rollout)
-    assert found[1] == "turn 0 + create sandbox"
-    assert next(each for each in found[2:] if "turn 0" not in each).startswith("0.0 `terminal`")
+    assert any(each.endswith("turn 0 + create sandbox") for each in found[:2])
+    assert next(each for each in found if "turn 0" not in each).startswith("0.0 `terminal`")
     assert sum("create sandbox" in each for each in found) == 1
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None and (end.summary.score, end.summary.losses) == (0.75, ())
@@ -60,7 +60,8 @@ async def test_one_that_is_never_used_is_released(cluster: Cluster) -> None:
         handle = await cluster.start("unused", url, environment=NO_REWARD_IN_A_SANDBOX, settings=EARLY)
         await handle.result()
     found = await steps(cluster, rollout)
-    assert found[1] == "turn 0 + create sandbox" and "release sandbox" in " ".join(found)
+    assert any(each.endswith("turn 0 + create sandbox") for each in found[:2])
+    assert "release sandbox" in " ".join(found)
     assert not await held(cluster, rollout)
 
 
