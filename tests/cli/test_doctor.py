@@ -194,7 +194,7 @@ async def test_steps_that_fail_again_and_again_or_wait_where_nobody_serves_are_s
         for handle in handles:
             await handle.terminate()
     assert stuck.status == 1
-    assert "stuck/g000000/r0: sample_first_turn, attempt " in stuck.output
+    assert "stuck/g000000/r0: sample_turn, attempt " in stuck.output
     assert "out of chips" in stuck.output
     assert "clotho cancel stuck/g000000/r0" in stuck.output
     assert (
