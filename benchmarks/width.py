@@ -24,7 +24,7 @@ async def short(measured: Bench, rollouts: int = 100, repeats: int = 3) -> list[
             await measured.rollouts(url, rollouts // GROUP_SIZE, GROUP_SIZE, environment=GRADED)
             cpu.append((cpu_seconds() - used) / rollouts * 1e3)
     what = "2 turns, 1 command, verification: CPU of all processes a rollout"
-    return [Row(what, f"{statistics.median(cpu):.0f} ms", "≤ 150 ms")]
+    return [Row(what, f"{statistics.median(cpu):.0f} ms", "≤ 130 ms")]
 
 
 async def width(measured: Bench, few: int = 100, many: int = 1_000) -> list[Row]:
