@@ -19,7 +19,9 @@ class Bucket:
 
     def __init__(self, per_minute: int, share: float, now: float) -> None:
         self._per_second = per_minute / 60
-        self._left = self._most(share)
+        self._left = (
+            1.0  # not full: processes that start together would use that many bursts in their first minute
+        )
         self._filled = now
 
     def seconds_until(self, amount: float, share: float, now: float) -> float:
