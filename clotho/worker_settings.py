@@ -35,7 +35,7 @@ class WorkerSettings(FrozenModel):
     environment_processes: int | None = Field(default=None, ge=1)
     """Most processes for one environment's code that a process keeps: each verifies one rollout at a time.
 
-    By default four a processor, and at least 8."""
+    By default four a processor, divided by the workers that a host has by default."""
     environment_memory_mb: int = Field(default=8_192, ge=64)
     """Resident memory of one such process and of those that it starts, in MiB: it is ended above that."""
     debug: bool = False

@@ -1,13 +1,13 @@
 """The warm processes of one environment, configuration and code."""
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from clotho.environment.processes import AuthorCode, AuthorProcess, current_caller
+from clotho.processes.roles import processors, workers_by_default
 
 IDLE_SECONDS = 120.0
 """Seconds after which a process without work is ended, where others of its pool are left."""
@@ -16,8 +16,11 @@ LAST_IDLE_SECONDS = 1_200.0
 
 
 def default_processes() -> int:
-    """Four a processor, since verifiers wait for their commands most of the time; each takes some 60 MB."""
-    return max(8, 4 * len(os.sched_getaffinity(0)))
+    """Four a processor, since verifiers wait for their commands most of the time; each takes some 60 MB.
+
+    They are divided between the workers that a host has by default.
+    """
+    return 4 * processors() // workers_by_default()
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,22 @@ from clotho.errors import InvalidInput
 
 ROLES = ("workflows", "llm", "tools")
 MOST_PROCESSES = 4
-"""Processes by default: one a processor, up to so many."""
+
+
+def processors() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def workers_by_default() -> int:
+    """The worker processes that this host has by default: one a processor, up to four."""
+    return min(processors(), MOST_PROCESSES)
 
 
 def process_layout(roles: str | None, processes: int | None) -> list[tuple[str, ...]]:
     """The roles of each process: all by default, since a step costs least where its workflow is."""
     if roles is None:
-        return [ROLES] * (processes or min(len(os.sched_getaffinity(0)), MOST_PROCESSES))
+        return [ROLES] * (processes or workers_by_default())
     named = tuple(roles.split(","))
     for role in named:
         if role not in ROLES:
