@@ -179,14 +179,17 @@ class Composition:
             ],
             own_queue: [model.sample_first_turn, model.sample_turn],
         }
+        sizes = self.settings.worker
         return [
             Worker(
                 self.client,
                 task_queue=queue,
                 activities=activities,
-                max_concurrent_activities=self.settings.worker.max_model_calls,
-                max_concurrent_activity_task_polls=self.settings.worker.activity_pollers,
-                graceful_shutdown_timeout=timedelta(seconds=self.settings.worker.drain_seconds),
+                # The pacer bounds calls: turns that wait for one do so here, where runs share it, not in a queue
+                # that is given up after 15 s.
+                max_concurrent_activities=max(sizes.max_model_calls, sizes.max_cached_workflows),
+                max_concurrent_activity_task_polls=sizes.activity_pollers,
+                graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
                 **(UNVERSIONED if queue == own_queue else self.version()),
             )
             for queue, activities in served.items()
