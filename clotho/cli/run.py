@@ -32,7 +32,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import is_large
 from clotho.runs.request import RunRequest
-from clotho.runs.starting import notices, start
+from clotho.runs.starting import notices, start, with_model_name
 from clotho.runs.states import items_notice_at_start
 from clotho.temporal.connection import connect
 from clotho.temporal.search_attributes import workflow_link
@@ -161,8 +161,11 @@ class Following:
         journal = await open_journal(self.settings)
         for notice in await notices(journal, order.manifest):
             self.say(notice)
+        named = await with_model_name(
+            journal, order
+        )  # a model server that refuses is said before anything else
         client = await connect(self.settings.temporal)
-        started = await start(client, journal, order)
+        started = await start(client, journal, named)
         say_changed(self.console, started.changed, started.kept_by)
         return journal, client, started.handle
 

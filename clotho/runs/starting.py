@@ -43,7 +43,7 @@ class Started:
 
 async def start(client: Client, journal: Journal, order: RunRequest, code: Code | None = None) -> Started:
     """Start the run, or attach to it. Its environment is `code`, if given, else what workers have on disk."""
-    named, run = await _with_model_name(journal, order), order.manifest.run
+    named, run = await with_model_name(journal, order), order.manifest.run
     changed = await _changed_sources(journal, client, run)
     running = await is_running(client, campaign_id(run))
     return Started(named, await start_campaign(client, journal, named, code), changed, running)
@@ -65,7 +65,7 @@ async def settings_notice(journal: Journal) -> str | None:
     return f"the workers have older settings than clotho.yaml ({names}): start them again"
 
 
-async def _with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
+async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
     """The request with a model name: by default the run's so far, else the one model's that the server lists."""
     manifest = order.manifest
     name = manifest.model

@@ -132,7 +132,6 @@ async def test_payloads_of_histories_come_with_what_they_refer_to(empty: Journal
         {"item": {"number": 0}},
         {"prompt": [{"role": "user", "content": "task 0"}]},
         {"reasoning": "Hm.", "content": "I look.", "tool calls": [call], "finish reason": "stop"},
-        {"reasoning": "Hm.", "content": "Done.", "finish reason": "stop"},
         {"score": 0.5, "breakdown": {"score": 0.5}, "log": "2 turns", "error": None},
         {"prompt": "not in the store yet"},  # of its sibling
     ):
