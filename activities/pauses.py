@@ -50,7 +50,7 @@ class Pace:
 
     FEWEST, MOST = 16, 256
     SLOW_SECONDS = 1.0
-    """Workers' own queues keep a task for 2 s (`worker.py`)."""
+    """Time after which a workflow that doesn't go on shows that workers are behind."""
     LOST_SECONDS = 10.0
     """Time after which a workflow that doesn't go on holds up no other one: it may have no worker."""
 
@@ -140,7 +140,7 @@ class PauseActivities:
         return found
 
     async def _paused_in(self, run: str) -> Paused:
-        """What is paused in `run`; nothing where its log is damaged: turns go on, and fail for that."""
+        """Read what is paused in `run`. A damaged log counts as no pause: turns go on, and fail for it."""
         try:
             return await paused_in(self._journal, run)
         except JournalCorrupt as error:

@@ -109,7 +109,7 @@ async def measured(
 
 
 async def counted(stage: Stage, expected: Run, result: CellResult, ended_on_purpose: bool) -> CellResult:
-    """What a completed run came to, beside what it should have come to."""
+    """Compare a completed run with what it should have come to, and count what it left behind."""
     to_reaper, orphans = await orphaned(stage)
     counts = {
         "bill": duplicate_calls(stage.provider.calls, stage.deaths, ended_on_purpose=ended_on_purpose),

@@ -39,7 +39,7 @@ class Phase:
     slows_command: bool = False
 
     def rules(self, rollout: str) -> str:
-        """What to arm in workers."""
+        """The rules of the fail points that workers arm."""
         keys = keys_of(rollout)
         return ",".join(f"{point.format_map(keys)}:pause" for point in self.points)
 

@@ -1,4 +1,4 @@
-"""What a cell came to, and what is counted in it."""
+"""The results of cells, and the counts in them."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from clotho.plugins.demo.provider import Bill
 
 
 class Run(FrozenModel):
-    """What a whole run came to, in what the user keeps of it."""
+    """The rewards and commands of a whole run, which its user keeps."""
 
     rewards: dict[str, float]
     """By group and place in it."""
@@ -74,7 +74,7 @@ class CellResult(FrozenModel):
 
     @property
     def footnotes(self) -> list[str]:
-        """As the matrix's legend explains them."""
+        """The marks of a cell, which the legend of the matrix explains."""
         notes = ["¹"] if self.bill.died else []
         notes += ["⁴"] if self.bill.hung_up else []
         notes += [f"²({self.restarts})"] if self.restarts else []

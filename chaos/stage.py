@@ -211,7 +211,7 @@ class Stage:
 
     @property
     def last_words(self) -> str:
-        """Of each worker."""
+        """The last line that each worker has logged."""
         return "; ".join(f"{roles}: {worker.last_words}" for roles, worker in self._workers.items())
 
     def roles_of(self, pid: int) -> str:

@@ -18,12 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.models.gate import QUICK_SECONDS, WORTHWHILE
     from clotho.rollouts.rollout import RolloutStart
     from clotho.rollouts.task_queues import ActivityQueue
-    from clotho.rollouts.turn import (
-        FirstTurnRequest,
-        ModelProcessRequest,
-        TurnRequest,
-        TurnResult,
-    )
+    from clotho.rollouts.turn import FirstTurnRequest, ModelProcessRequest, TurnRequest, TurnResult
 
 from workflows.steps import (
     QUEUE_TIMEOUT,

@@ -18,6 +18,7 @@ from temporalio.exceptions import TimeoutError as TimeoutError_
 
 with workflow.unsafe.imports_passed_through():
     from activities.guard import ELSEWHERE, GOES_ON
+    from clotho.escaping import for_markdown
     from clotho.identifiers.ids import displayable
     from clotho.rollouts.task_queues import ActivityQueue
 
@@ -106,7 +107,8 @@ async def run_here(
         if error.non_retryable or delay > activity_queue.schedule_to_close_timeout:
             raise _as_activity_error(activity, error) from error
         if delay:
-            await workflow.sleep(delay, summary=displayable(f"{summary}: {error}", SUMMARY_CHARACTERS))
+            why = for_markdown(displayable(str(error), SUMMARY_CHARACTERS))
+            await workflow.sleep(delay, summary=f"{displayable(summary, SUMMARY_CHARACTERS)}: {why}")
         raise NotDoneHere(None, elsewhere=error.type == ELSEWHERE) from None
     except ActivityError as error:
         if isinstance(error.cause, CancelledError):
