@@ -4,8 +4,10 @@ import asyncio
 import os
 import socket
 import subprocess
+import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,44 @@ def control_behind(incarnation: str) -> ControlDirectory:
         pytest.skip("this looks into the machine of a cloud")
     (found,) = (alive.parent for alive in every if alive.read_text().strip() == incarnation)
     return ControlDirectory(found, None)
+
+
+@asynccontextmanager
+async def link_with_late_ends(address: str) -> AsyncIterator[str]:
+    """The address of an engine to which an archive's last block comes later than the others, as over a network."""
+    host, port = address.removeprefix("tcp://").split(":")
+    connections: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        connections.add(own)
+        from_engine, to_engine = await asyncio.open_connection(host, int(port))
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_forward(reader, to_engine, late_seconds=0.3))
+                both.create_task(_forward(from_engine, writer))
+        finally:
+            to_engine.close()
+            writer.close()
+            connections.discard(own)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for connection in tuple(connections):
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+
+async def _forward(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, late_seconds: float = 0
+) -> None:
+    while content := await reader.read(1 << 16):
+        if late_seconds and content.endswith(bytes(tarfile.BLOCKSIZE)):
+            writer.write(content[: -tarfile.BLOCKSIZE])
+            await asyncio.sleep(late_seconds)
+            content = content[-tarfile.BLOCKSIZE :]
+        writer.write(content)
+        await writer.drain()
+    writer.write_eof()

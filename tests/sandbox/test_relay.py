@@ -31,7 +31,7 @@ from clotho.sandbox.supervisor import supervisor_path
 from tests.machine_image import IMAGE
 from tests.sandbox.conftest import SPECS
 from tests.sandbox.dying_engine import dying_engine
-from tests.sandbox.engine_elsewhere import LikeACloud, relayed_backend
+from tests.sandbox.engine_elsewhere import LikeACloud, link_with_late_ends, relayed_backend
 from tests.sandbox.shell import Shell, until
 
 WAITING = "echo first >> /work/begun; while ! test -e /work/go; do sleep 0.01; done; cat /work/begun"
@@ -86,7 +86,7 @@ async def test_a_command_outlives_its_worker(
     driver = f"""
 import asyncio
 from pathlib import Path
-from tests.sandbox.engine_elsewhere import LikeACloud, relayed_backend
+from tests.sandbox.engine_elsewhere import LikeACloud, link_with_late_ends, relayed_backend
 from tests.sandbox.shell import Shell
 async def main():
     backend = relayed_backend(Path({str(folder)!r}) / "sandboxes-relay")
@@ -246,6 +246,20 @@ async def test_a_volume_that_lost_the_supervisor_is_written_anew(
         await relayed.create("another/r0/lease/0", wanted)
     assert await Shell(await relayed.create("another/r0/lease/0", wanted)).text("echo here") == "here"
     await relayed.destroy("another/r0/lease/0")
+
+
+async def test_a_volume_is_written_over_a_link_that_brings_an_archives_end_late(
+    engine_elsewhere: str, wanted: SandboxSpec, program: tuple[str, Path], tmp_path: Path
+) -> None:
+    _, folder = program
+    for path in folder.iterdir():
+        path.unlink()
+    async with link_with_late_ends(engine_elsewhere) as address:
+        backend = RelayedBackend(tmp_path, ContainerMachine(address, tmp_path / "locks"))
+        shell = Shell(await backend.create("late/r0/lease/0", wanted))
+        assert await shell.text("echo here") == "here"
+        await backend.destroy("late/r0/lease/0")
+        await backend.close()
 
 
 async def test_a_worker_that_dies_while_it_writes_the_supervisor_leaves_nothing(

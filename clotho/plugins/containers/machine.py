@@ -283,10 +283,16 @@ def _left_by(name: str) -> str:
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
+    """A tar archive that ends at its two blocks of zeros, without the padding that `tarfile` adds.
+
+    Podman stops reading at these blocks: padding that arrives later, as over a network, fails the request with
+    "passing bulk input to subprocess: write |1: broken pipe".
+    """
     to = io.BytesIO()
     with tarfile.open(fileobj=to, mode="w") as tar:
         for name, content in files.items():
             entry = tarfile.TarInfo(name.lstrip("/"))
             entry.size, entry.mode = len(content), 0o755
             tar.addfile(entry, io.BytesIO(content))
-    return to.getvalue()
+        end = to.tell() + 2 * tarfile.BLOCKSIZE
+    return to.getvalue()[:end]
