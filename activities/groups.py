@@ -106,7 +106,9 @@ class Groups:
         item = await read_item(self._journal, request.run, request.item)
         environment = await self._environments.get(manifest)
         opening = await environment.opening(item)
-        if manifest.agent.kind is not AgentKind.NOP and any(tool.sandboxed for tool in tools.tools):
+        acts = manifest.agent.kind
+        runs_commands = acts is AgentKind.PROGRAM or any(tool.sandboxed for tool in tools.tools)
+        if acts is not AgentKind.NOP and runs_commands:
             # Before the group's first turn: a model would be paid for turns whose commands can't run.
             await self._sandboxes.require_isolation(manifest.sandbox, opening.sandbox)
         prompt = _prompt(opening, manifest, item)

@@ -159,6 +159,9 @@ class SandboxInstance(Protocol):
     async def wait(self, key: str, timeout: float) -> JobStatus:
         """Return when the job has ended, or its status after `timeout` seconds."""
 
+    async def wait_output(self, key: str, size: int, timeout: float) -> JobStatus:
+        """Return when the job has written more than `size` bytes or has ended, or its status after `timeout`."""
+
     async def output(self, key: str, offset: int = 0, limit: int = MAX_OUTPUT_BYTES) -> bytes:
         """Standard output and error of a job, interleaved as written: at most `limit` bytes from byte `offset`.
 
