@@ -1,8 +1,8 @@
 """An agent that is a program with a loop of its own: it runs in the sandbox and asks for its turns by updates.
 
-Its turns are steps of the workflow like those of Clotho's loop. An update's id is the turn's number: one that died
-with its server or its process is asked for again, and has one answer. One activity serves the program, which is a job
-of the sandbox and outlives it: another attempt goes on with the same program.
+Its turns are steps of the workflow like those of Clotho's loop. An update's id is the turn's number: one that
+died with its server or its process is asked for again, and has one answer. One activity serves the program,
+which is a job of the sandbox and outlives it: another attempt goes on with the same program.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ class AgentProgram:
         self.rollout = rollout
         self.sampling: set[int] = set()
         """The turns that are being sampled."""
+        self.resting: asyncio.Task[None] | None = None
         self.updates = 0
         self.continues_as_new = False
         self.failure: ActivityError | None = None
@@ -107,12 +108,22 @@ class AgentProgram:
             self.sampling.discard(turn)
         return AskedTurn()
 
+    async def rest(self) -> None:
+        """Rest, once for all turns that wait."""
+        if self.resting is None:
+            self.resting = asyncio.create_task(rest(self.rollout.task_queues.model))
+        resting = self.resting
+        await asyncio.wait([resting])
+        if self.resting is resting:
+            self.resting = None
+        resting.result()
+
     async def sample_unless_paused(self, turn: int) -> None:
         rollout = self.rollout
         request = TurnRequest(rollout=rollout.rollout, turn=turn, asked=True)
         rollout.show(f"sampling turn {turn} for the agent's program")
         while (sampled := await rollout.model.sample(request)) is None:
             rollout.show(f"paused before turn {turn}")
-            await rest(rollout.task_queues.model)
+            await self.rest()
         rollout.state = rollout.state.after_asked(turn, sampled)
         rollout.show("waiting for the agent's program")

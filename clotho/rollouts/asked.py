@@ -1,8 +1,9 @@
 """What an agent's own program asked of the model, call by call, and the conversations that these calls are.
 
 A program sends its whole conversation with each call. Here each keeps what is new in it: the turn whose
-conversation it goes on from, how much of that it repeats, and the messages that follow. What is repeated goes to the
-model as it was sampled, not as the program wrote it again: the tokens of a conversation stay those of the model.
+conversation it goes on from, how much of that it repeats, and the messages that follow. What is repeated goes to
+the model as it was sampled, not as the program wrote it again: the tokens of a conversation stay those of the
+model.
 """
 
 from collections.abc import Mapping

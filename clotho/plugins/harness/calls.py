@@ -1,8 +1,9 @@
 """The calls that a rollout's harness has made: their names, the turns that answer them, and what they go on from.
 
-A harness that starts anew makes its calls again, and is answered from the journal: equal calls have the same name. A
-name is the digest of the normalized conversation with its tools, and an ordinal among equal ones of one start: two
-equal calls may be meant. A call whose connection was cut before it had its answer is made again under its own name.
+A harness that starts anew makes its calls again, and is answered from the journal: equal calls have the same
+name. A name is the digest of the normalized conversation with its tools, and an ordinal among equal ones of one
+start: two equal calls may be meant. A call whose connection was cut before it had its answer is made again under
+its own name.
 """
 
 import hashlib

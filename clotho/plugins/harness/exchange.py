@@ -42,8 +42,8 @@ class Exchange:
             self._http.receive_data(received)
             while True:
                 match self._http.next_event():
-                    case h11.Request() as self._head:
-                        pass
+                    case h11.Request() as head:
+                        self._head = head
                     case h11.Data(data=data):
                         self._body += data
                     case h11.EndOfMessage():

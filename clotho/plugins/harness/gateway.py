@@ -1,9 +1,9 @@
 """The gateway: answers what a harness asks of its model's API, each call a turn of the rollout.
 
-It follows the log of the sandbox's port. What a call is named and which turn answers it follows from the log alone, in
-its order, so that a process which takes over comes to the same; what has no effect twice is then done again: asking
-the workflow for a turn that it has. A harness never sees an outage: its call is held open until there is an answer,
-whatever that takes. An error reaches it where the API it believes in would send one, and where a limit ends it.
+It follows the log of the sandbox's port. What a call is named and which turn answers it follows from the log alone,
+in its order, so that a process which takes over comes to the same; what has no effect twice is then done again:
+asking the workflow for a turn that it has. A harness never sees an outage: its call is held open until there is an
+answer, whatever that takes. It is told of an error where the real API would send one, and where a limit ends it.
 """
 
 import asyncio
