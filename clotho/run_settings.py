@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field
 SIZES = TypeAdapter(dict[str, int])
 CHANCES = TypeAdapter(dict[str, float])
 FIELDS = TypeAdapter(dict[str, JsonValue])
+TEXTS = TypeAdapter(dict[str, str])
 
 
 def _object(text: str) -> dict[str, JsonValue]:
@@ -113,6 +114,11 @@ class RunSettings(BaseModel):
     expose_usr_local: bool | None = Field(
         default=None, description="Let sandboxes see the host's /usr/local, read-only."
     )
+    mounts: dict[str, str] | str | None = Field(
+        default=None,
+        description="Folders of the workers' hosts that sandboxes see, read-only: /opt/agents=/srv/agents "
+        "(seen=folder), or JSON.",
+    )
     distribution: dict[str, float] | str | None = Field(
         default=None,
         description="Distribution that each group's toolsets are sampled from: a name, or probabilities as JSON.",
@@ -171,6 +177,11 @@ class RunSettings(BaseModel):
     @classmethod
     def _sizes(cls, value: dict[str, int] | str | None) -> dict[str, int] | None:
         return SIZES.validate_python(_object(value)) if isinstance(value, str) else value
+
+    @field_validator("mounts")
+    @classmethod
+    def _folders(cls, value: dict[str, str] | str | None) -> dict[str, str] | None:
+        return TEXTS.validate_python(_object(value)) if isinstance(value, str) else value
 
     @field_validator("budget", "delegation", "plugins", "rollout_budget")
     @classmethod

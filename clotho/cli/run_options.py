@@ -216,6 +216,7 @@ class RunOptions(DatasetOptions):
     keep_diverged: Annotated[bool | None, asked(SWITCHES, "keep_diverged")] = None
     parallel_tools: Annotated[bool | None, asked(LIMITS, "parallel_tools")] = None
     expose_usr_local: Annotated[bool | None, asked(SWITCHES, "expose_usr_local")] = None
+    mounts: Annotated[str | None, asked(SANDBOX, "mounts", "SEEN=FOLDER")] = None
     unsafe_local: Annotated[bool | None, asked(SWITCHES, "unsafe_local")] = None
     on_reward_error: Annotated[OnRewardError | None, asked(LIMITS, "on_reward_error", "WHAT")] = None
     verification_seconds: Annotated[
