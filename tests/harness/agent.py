@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import urllib.request
+from typing import Any
 
 TOOL = {
     "type": "function",
@@ -23,7 +24,7 @@ TOOL = {
 }
 
 
-def ask(messages: list[dict[str, object]]) -> dict[str, object]:
+def ask(messages: list[Any]) -> Any:
     body = json.dumps({"model": "any", "messages": messages, "tools": [TOOL]}).encode()
     request = urllib.request.Request(
         os.environ["OPENAI_BASE_URL"] + "/chat/completions",
@@ -36,7 +37,7 @@ def ask(messages: list[dict[str, object]]) -> dict[str, object]:
 
 def main() -> None:
     task = open(sys.argv[1]).read()
-    messages: list[dict[str, object]] = [{"role": "user", "content": task}]
+    messages: list[Any] = [{"role": "user", "content": task}]
     while True:
         message = ask(messages)
         messages.append({name: value for name, value in message.items() if value is not None})

@@ -27,7 +27,12 @@ AGENT = Agent(kind=AgentKind.PROGRAM, program="command")
 LONG = 60
 """Events of a history that a server calls long."""
 COMMAND = ["python3", "/work/agent.py", "{task_file}"]
-TURNS = (run("echo a >> /work/log"), run("wc -l < /work/log"), run("echo -n 0.75 > /work/score"), say("Done."))
+TURNS = (
+    run("echo a >> /work/log"),
+    run("wc -l < /work/log"),
+    run("echo -n 0.75 > /work/score"),
+    say("Done."),
+)
 
 
 def script(latency: float = 0.0) -> Script:
@@ -70,7 +75,14 @@ async def test_a_limit_ends_the_program(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(
     "point",
-    ["turn.asking", "turn.answered", "turn.journalled", "journal.write", "program.ended", "program.journalled"],
+    [
+        "turn.asking",
+        "turn.answered",
+        "turn.journalled",
+        "journal.write",
+        "program.ended",
+        "program.journalled",
+    ],
 )
 @pytest.mark.slow
 async def test_a_worker_that_is_killed_loses_one_answer_at_most(private_cluster: Cluster, point: str) -> None:

@@ -14,13 +14,12 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from clotho.models.messages import ChatMessage
+from clotho.plugins.harness.calls import Calls, Slot
 from clotho.plugins.harness.dialects import BY_PATH
 from clotho.plugins.harness.dialects.canonical import Answer, Asked, InvalidRequest
 from clotho.plugins.harness.dialects.dialect import Dialect, ErrorKind
 from clotho.plugins.harness.digest import Normalization
-
-from clotho.models.messages import ChatMessage
-from clotho.plugins.harness.calls import Calls, Slot
 from clotho.plugins.harness.exchange import Exchange, HttpRequest, Unserved
 from clotho.plugins.harness.port import Connection, Port
 from clotho.rollouts.agent_program import AnsweredTurn, Stage
@@ -250,7 +249,7 @@ class Gateway:
         """Give a call its name and its turn: those of an equal one that it repeats, or of an earlier start's."""
         digests = await asyncio.to_thread(lambda: [self._digest(message) for message in asked.messages])
         tools = AskedTools(schemas=asked.tools, freeform=tuple(sorted(asked.custom_tools)))
-        of_tools = hashlib.sha256(tools.model_dump_json().encode()).hexdigest()[:24]
+        of_tools = self._normalization.digest_of_tools(asked.tools, asked.custom_tools)
         digest = hashlib.sha256("\n".join([*digests, of_tools]).encode()).hexdigest()[:24]
         if (again := self._calls.slot_again(digest)) is not None:
             ordinal, slot = again

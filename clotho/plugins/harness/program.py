@@ -3,16 +3,15 @@
 import asyncio
 from dataclasses import dataclass
 
-from clotho.plugins.harness.dialects.canonical import text_of
-from clotho.plugins.harness.digest import Normalization
-from clotho.plugins.harness.harnesses import harness_of
-from clotho.plugins.harness.harnesses.harness import Harness, Start
-from clotho.plugins.harness.settings import HarnessSettings
-
 from clotho.errors import SandboxLost
 from clotho.identifiers.hashed import job_key
 from clotho.models.messages import ChatMessage
+from clotho.plugins.harness.dialects.canonical import text_of
+from clotho.plugins.harness.digest import Normalization
 from clotho.plugins.harness.gateway import Gateway
+from clotho.plugins.harness.harnesses import harness_of
+from clotho.plugins.harness.harnesses.harness import Harness, Start
+from clotho.plugins.harness.settings import HarnessSettings
 from clotho.rollouts.agent_program import ProgramEntry, Stage
 from clotho.rollouts.program_end import ProgramEnd
 from clotho.sandbox.backend import Job, JobState, JobStatus
