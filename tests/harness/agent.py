@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 TOOL = {
@@ -36,14 +37,14 @@ def ask(messages: list[Any]) -> Any:
 
 
 def main() -> None:
-    task = open(sys.argv[1]).read()
+    task = Path(sys.argv[1]).read_text()
     messages: list[Any] = [{"role": "user", "content": task}]
     while True:
         message = ask(messages)
         messages.append({name: value for name, value in message.items() if value is not None})
         calls = message.get("tool_calls") or []
         if not calls:
-            print(message.get("content"))
+            sys.stdout.write(message.get("content") or "")
             return
         for call in calls:
             command = json.loads(call["function"]["arguments"])["command"]

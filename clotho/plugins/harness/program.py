@@ -3,14 +3,14 @@
 import asyncio
 from dataclasses import dataclass
 
-from clotho.errors import SandboxLost
+from clotho.errors import InvalidInput, SandboxLost
 from clotho.identifiers.hashed import job_key
 from clotho.models.messages import ChatMessage
 from clotho.plugins.harness.dialects.canonical import text_of
 from clotho.plugins.harness.digest import Normalization
 from clotho.plugins.harness.gateway import Gateway
 from clotho.plugins.harness.harnesses import harness_of
-from clotho.plugins.harness.harnesses.harness import Harness, Start
+from clotho.plugins.harness.harnesses.harness import NOT_STARTED, Harness, Start
 from clotho.plugins.harness.settings import HarnessSettings
 from clotho.rollouts.agent_program import ProgramEntry, Stage
 from clotho.rollouts.program_end import ProgramEnd
@@ -112,6 +112,11 @@ class HarnessRun:
         size = max(0, status.output_size - OUTPUT_CHARACTERS)
         output = (await sandbox.output(key, size, OUTPUT_CHARACTERS)).decode(errors="replace")
         code = status.exit_code if status.exit_code is not None else -1
+        if code in NOT_STARTED and not counts.calls:
+            raise InvalidInput(
+                f"{self.harness.program} can't be started in the sandbox: {output[-500:].strip()}. To have it: "
+                f"{self.harness.install}"
+            )
         if limit is None and not gateway.overflowed and code in self.harness.own_failures:
             raise SandboxLost(f"{self.harness.name} failed by itself with exit code {code}: {output[-500:]}")
         return ProgramEntry(
