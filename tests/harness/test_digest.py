@@ -107,6 +107,8 @@ DIFFERENT: list[ChatMessage] = [
     said("tool", CHUNK),
     said("tool", CHUNK.replace("hello", "world")),
     said("tool", CHUNK.replace("code 0", "code 1")),
+    said("tool", CHUNK.replace("exited with code 0", "running with session ID 1")),
+    said("tool", CHUNK.replace("exited with code 0", "running with session ID 2")),
     said("tool", f"\n{CHUNK}"),
     said("tool", CHUNK.removeprefix("Chunk ID: 1c0b53\n")),
     said("tool", CHUNK.replace("1c0b53", "1c0b5")),
