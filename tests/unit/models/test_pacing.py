@@ -28,7 +28,7 @@ from clotho.models.openai_chat import OpenAIChat
 from clotho.models.pace_pages import LEASE_SECONDS, PacePages, ServerPage
 from clotho.models.pacing import Pacer, pace_texts
 from clotho.models.speed import Speed
-from clotho.models.width import FIRST_WIDTH, Width
+from clotho.models.width import FIRST_WIDTH, LEAST_BY_HINTS, Width
 from clotho.testing.scripted_model import serving
 from clotho.worker_settings import RateLimit
 from tests.support import PATIENCE_SECONDS, eventually
@@ -167,7 +167,7 @@ async def test_a_server_that_reports_endless_queues_is_still_asked(
     server = NarrowServer(100, 0.5, b"vllm:num_requests_waiting 999999999\nvllm:kv_cache_usage_perc 1\n")
     async with serving(server) as base, process(tmp_path, "a", base) as pacer, rollouts([pacer], base, 80):
         await eventually(lambda: _true(bool(server.asked_metrics)), "a look at /metrics")
-        await eventually(lambda: _true(used(pacer) < FIRST_WIDTH), "a narrower width", 300)
+        await eventually(lambda: _true(used(pacer) == LEAST_BY_HINTS), "the least width by such hints", 300)
         answered = server.answered
         await eventually(lambda: _true(server.answered > answered + 20), "more answers")
 

@@ -58,7 +58,7 @@ def test_a_server_that_takes_more_again_gets_more() -> None:
 
 @pytest.mark.parametrize("hint", [{"load": ServerLoad(queue=1e9)}, {"load": ServerLoad(queue=1, cache=1.0)}])
 def test_hints_narrow_the_width_and_never_stop_a_run(hint: dict[str, object]) -> None:
-    width = Width()
+    width = Width(width=100)
     for now in range(100):
         width = adjusted(width, Signals(in_use=width.width, waiting=100, **hint), float(now))
     assert width.width == LEAST_BY_HINTS
@@ -70,8 +70,9 @@ def test_hints_narrow_the_width_and_never_stop_a_run(hint: dict[str, object]) ->
 
 def test_a_full_cache_or_queue_keeps_the_width_from_growing() -> None:
     for load in (ServerLoad(queue=8), ServerLoad(cache=0.95)):
-        seen = Signals(in_use=FIRST_WIDTH, waiting=10, load=load)
-        assert adjusted(Width(), seen, 1.0).width == FIRST_WIDTH
+        seen = Signals(in_use=FIRST_WIDTH, waiting=10, level=quick(FIRST_WIDTH))
+        assert adjusted(Width(), seen, 1.0).width > FIRST_WIDTH
+        assert adjusted(Width(), seen.model_copy(update={"load": load}), 1.0).width == FIRST_WIDTH
 
 
 @pytest.mark.parametrize(
