@@ -114,7 +114,7 @@ class Verifier:
         offered = await read_tools(self._journal, request.rollout)
         dispatcher = await self._tools.dispatcher(manifest, offered.tools)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
-        await self._checkpoint(request, manifest)
+        await self._keep_last_state(request, manifest)
         lease = request.lease
         while True:
             given_up = await self._epochs_given_up(request.rollout)
@@ -277,7 +277,7 @@ class Verifier:
             refused=f"verification ran out of {exhausted} and lost its sandbox each time",
         )
 
-    async def _checkpoint(self, request: RewardRequest, manifest: RunManifest) -> None:
+    async def _keep_last_state(self, request: RewardRequest, manifest: RunManifest) -> None:
         """Checkpoint the sandbox as the agent left it: a further epoch of verification begins from there."""
         if request.lease is None:
             return
