@@ -37,7 +37,7 @@ def check_whole(group: str, siblings: Sequence[Sibling], size: int) -> None:
 
 
 def check_sampled(group: str, siblings: Sequence[Sibling]) -> None:
-    """Refuse groups sampled without tokens ("chat_mode"), and those without any ("nothing_sampled")."""
+    """Refuse groups with turns of chat mode ("chat_mode"), and those that sampled no token ("nothing_sampled")."""
     if any(sibling.chat for sibling in siblings):
         raise GroupRejected("chat_mode", f"{group} was sampled in chat mode, without tokens")
     if not any(sibling.branches for sibling in siblings):

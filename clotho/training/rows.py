@@ -100,7 +100,7 @@ def training_group(
 ) -> TrainingGroup:
     """The rows of a finished group. Raises GroupRejected for one that no trainer should see."""
     check_whole(group, siblings, len(siblings) if size is None else size)
-    kept = exclusion.applied(group, siblings)
+    kept = exclusion.mask_excluded(group, siblings)
     rows = tuple(row for rows in rows_of(group, kept, max_tokens) for row in rows)
     return TrainingGroup(group=group, item=entry.item, rows=rows)
 

@@ -31,7 +31,7 @@ def check_staleness(claim: Claim, branch_groups: Sequence[BranchGroup], step: in
 
 
 def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], limits: TrainerLimits) -> None:
-    """Raise GroupRejected for groups that BaseEnv would drop silently."""
+    """Raise GroupRejected for each group that BaseEnv drops without a reason."""
     if not groups:
         raise GroupRejected("withheld", f"{claim.group}: the environment's hooks returned nothing")
     for group in groups:
