@@ -232,7 +232,7 @@ class Groups:
         self, manifest: RunManifest, request: GroupRequest, opening: Opening
     ) -> list[Tool]:
         """The tools that the run's settings bring, found in a sandbox with the item's files if one needs it."""
-        settings, wanted, sources = manifest.tool_settings, manifest.selection.wants, self._tools.sources
+        settings, wanted, sources = manifest.tool_settings, manifest.selection.enables, self._tools.sources
         if not sources.needs_sandbox(settings, wanted):
             return await sources.tools(settings, wanted, None)
         rollout = rollout_id(request.group, 0)

@@ -105,6 +105,6 @@ class IdleSandboxes:
     ) -> Checkpoint | None:
         sandbox = await self._sandboxes.attach(rollout, number)
         in_shell = next((call.call for call in reversed(calls) if SLOT in call.entry.state), None)
-        shell = await self._sandboxes.shell_left(rollout, in_shell, number)
+        shell = await self._sandboxes.job_of_shell_state(rollout, in_shell, number)
         last = next((call.call for call in reversed(calls) if call.entry.checkpoint is not None), None)
         return await self._sandboxes.checkpoint(rollout, sandbox, megabytes, shell, last)

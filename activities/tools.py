@@ -279,7 +279,7 @@ class Tools:
                 continue
             state[slot] = entry.state[slot]
             if slot == SLOT and request.lease is not None and entry.lease != request.lease:
-                job = await self._sandboxes.shell_left(request.sandbox_of, call, request.lease)
+                job = await self._sandboxes.job_of_shell_state(request.sandbox_of, call, request.lease)
                 state[slot] = {"job": job}
         return state
 
