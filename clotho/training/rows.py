@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypeVar
 
-from clotho.errors import GroupRejected, JournalCorrupt
+from clotho.errors import GroupRejected, JournalCorrupt, Rejection
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
 from clotho.models.backend import LogprobsMode, VersionSpan
@@ -131,7 +131,7 @@ async def training_groups(
         except GroupRejected as rejected:
             yield rejected
         except JournalCorrupt as corrupt:
-            yield GroupRejected("corrupt", str(corrupt))
+            yield GroupRejected(Rejection.CORRUPT, str(corrupt))
 
 
 def _rows(group: str, sibling: Sibling) -> Iterator[TrainingRow]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clotho.errors import GroupRejected
+from clotho.errors import GroupRejected, Rejection
 from clotho.identifiers.ids import item_name, run_of
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
@@ -90,7 +90,7 @@ class Exclusion:
         if out and (all(out) or (any(out) and self.whole_groups)):
             found = sorted({kind for sibling in siblings for kind in self.kinds & {*sibling.disturbances}})
             raise GroupRejected(
-                "excluded", f"{group}: {sum(out)} of {len(out)} rollouts were {', '.join(found)}"
+                Rejection.EXCLUDED, f"{group}: {sum(out)} of {len(out)} rollouts were {', '.join(found)}"
             )
         return tuple(one.exclude() if left else one for one, left in zip(siblings, out, strict=True))
 

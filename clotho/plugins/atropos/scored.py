@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clotho.errors import GroupRejected
+from clotho.errors import GroupRejected, Rejection
 from clotho.identifiers.ids import branch_group_id
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
@@ -100,7 +100,9 @@ def readable_branch_groups(
         return (branch_group_for_reading(group, siblings, rejected.reason),)
 
 
-def branch_group_for_reading(group: str, siblings: Sequence[Sibling], why: str = "chat_mode") -> BranchGroup:
+def branch_group_for_reading(
+    group: str, siblings: Sequence[Sibling], why: Rejection = Rejection.CHAT_MODE
+) -> BranchGroup:
     """The group for reading: its conversations and scores, and empty rows."""
     rows = tuple(Row([], [], [], sibling.messages, (), False) for sibling in siblings)
     parameters = {**_parameters(siblings, rows, trainable=False), "rejected": why}
