@@ -92,7 +92,15 @@ class Operations:
     async def retry(self, target: Target) -> bool:
         """Start the unfinished work with its original settings; False if it is running already.
 
-        It is done with the code that the environment has now. Raises InvalidInput if it is scored.
+        - A run: its campaign, or those groups of the adapter that are neither scored nor dropped.
+        - A group: its workflow. It takes the results of siblings that were scored, and starts the others.
+        - A rollout: its workflow alone, under the same id. It asks for every turn and call again, finds those that
+          are in the journal, and goes on after the last one: nothing is sampled anew. Its sandbox is attached to,
+          or restored if it is lost. A group that still runs takes the result (`RolloutGroup.recheck_failed`); one
+          that has failed has to be retried as well.
+
+        It is done with the code that the environment has now. Raises InvalidInput if it is scored. Before anything
+        has to be retried, a group has repaired failed siblings by itself (`RolloutGroup.repair`).
         """
         if target.group is None:
             await read_manifest(self._journal, target.run)

@@ -1,4 +1,22 @@
-"""The conversations of one process with its rollouts' servers: begun by a call, ended when idle."""
+"""The conversations of one process with its rollouts' servers, and all that ends them.
+
+A conversation with a program on this host, or with a service, begins with a call (`McpServers.session`). It ends:
+
+- after IDLE_SECONDS without a call, as it does after its rollout's end (`McpServers._sweep`);
+- when more than MOST_SESSIONS are open: the one that was idle longest (`McpServers._end_idle`);
+- when a call gets no answer in time, or one beyond the bounds (`McpTool.run`): the next call begins another;
+- when the server doesn't list its tools in time (`ClientConversation.start`);
+- once its tools were read for a new group (`McpServers.definitions`);
+- when the worker stops (`McpServers.close`, by `Host.close`); if it is killed, the kernel ends its programs;
+- by the server itself (`ClientConversation.ended`): the next call begins another.
+
+A server in a sandbox is a job there (`SandboxedServer`), and outlives the worker. It ends:
+
+- with its sandbox: released at the rollout's end, or lost;
+- when it gives no answer in time, breaks the protocol or sends too much (`SandboxedServer.call`, `start`);
+- with all processes of the agent before verification, unless `keep_services` is set;
+- by the agent's commands, or by itself.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
