@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -95,6 +95,23 @@ bench-peers: setup
 .venv/peers/.complete: benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv .venv/peers
 	.venv/peers/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+# Harnesses that tests of the plugin start where they are there, of 1.1 GB: a folder that sandboxes see at any path.
+# mini-swe-agent's packages are for the Python that local sandboxes have. LiteLLM needs `mcp`, and doesn't say so.
+harnesses: .venv/harnesses/.complete
+
+SANDBOX_PYTHON = $(firstword $(wildcard /usr/bin/python3) $(PYTHON))
+CODEX = 0.169.0-linux-$(if $(filter aarch64,$(shell uname -m)),arm64,x64)
+
+.venv/harnesses/.complete: .venv/.complete tests/harness/mini
+	rm -rf .venv/harnesses && mkdir -p .venv/harnesses/bin
+	$(BIN)/pip --python $(SANDBOX_PYTHON) install --quiet --disable-pip-version-check --target .venv/harnesses/mini \
+	  mini-swe-agent==2.4.6 litellm==1.106.2 mcp
+	install -m 755 tests/harness/mini .venv/harnesses/bin/mini
+	npm install --silent --no-audit --no-fund --no-package-lock --ignore-scripts --prefix .venv/harnesses/codex \
+	  codex@npm:@openai/codex@$(CODEX)
+	ln -sr .venv/harnesses/codex/node_modules/codex/vendor/*/bin/codex .venv/harnesses/bin/codex
 	touch $@
 
 chaos: setup

@@ -106,7 +106,9 @@ class Groups:
         tools = await self._journal.once(
             tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request, opening)
         )
-        if manifest.agent.kind is not AgentKind.NOP and any(tool.sandboxed for tool in tools.tools):
+        acts = manifest.agent.kind
+        runs_commands = acts is AgentKind.PROGRAM or any(tool.sandboxed for tool in tools.tools)
+        if acts is not AgentKind.NOP and runs_commands:
             # Before the group's first turn: a model would be paid for turns whose commands can't run.
             await self._sandboxes.require_isolation(manifest.sandbox, opening.sandbox)
         prompt = _prompt(opening, manifest, item)

@@ -7,6 +7,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from activities.agents import Agents
 from activities.claims import WorkClaims
 from activities.delegation import Delegations
 from activities.groups import Groups
@@ -53,6 +54,7 @@ class Host:
         """Gives sandboxes back that nothing uses."""
         claims = WorkClaims(journal, process_queue)
         tools = Tools(journal, sandboxes, known, metrics, claims)
+        agents = Agents(journal, sandboxes, claims, client)
         verifier = Verifier(journal, environments, sandboxes, known, claims)
         groups = Groups(journal, environments, known, sandboxes, client)
         rollouts = Rollouts(journal, metrics)
@@ -62,6 +64,7 @@ class Host:
             sandboxes.release,
             sandboxes.host_is_present,
             tools.call_tool,
+            agents.run_program,
         )
         self.of_verification: Activities = (verifier.verify,)
         self.of_campaigns: Activities = (

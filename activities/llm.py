@@ -31,7 +31,7 @@ from clotho.rollouts.offers import read_tools
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.run import RunManifest
-from clotho.rollouts.transcript import Transcript, read_transcript
+from clotho.rollouts.transcript import Conversation, read_asked_conversation, read_conversation
 from clotho.rollouts.turn import (
     ChosenProcess,
     FirstTurnRequest,
@@ -63,7 +63,7 @@ class TurnInputs:
 
     manifest: RunManifest
     tools: ToolManifest
-    transcript: Transcript
+    conversation: Conversation
     endpoint: Endpoint | None
     """The model server; None where no model acts."""
 
@@ -109,11 +109,12 @@ class Model:
                 return RolloutStart(scored=entry.summary)
             chosen = await self._journal.write(key, ChosenProcess(queue=self._queue))
             early = await self._acquires_at_start(request.rollout)
-            here = request.sample and not early and chosen.queue == self._queue
+            program = (await read_manifest(self._journal, request.run)).agent.kind is AgentKind.PROGRAM
+            here = request.sample and not early and not program and chosen.queue == self._queue
             if activity.info().is_local:
                 here = here and await self._answers_quickly(request.rollout)
             turn = await self._turn(request) if here else None
-        return RolloutStart(model_queue=chosen.queue, acquire_at_start=early, turn=turn)
+        return RolloutStart(model_queue=chosen.queue, acquire_at_start=early, turn=turn, program=program)
 
     @activity.defn
     async def sample_turn(self, request: TurnRequest) -> TurnResult | None:
@@ -129,7 +130,7 @@ class Model:
 
     async def _answers_quickly(self, rollout: str) -> bool:
         manifest = await read_manifest(self._journal, run_of(rollout))
-        if manifest.agent.kind is not AgentKind.MODEL:
+        if not manifest.agent.kind.has_model:
             return True
         endpoint = _required(await self._endpoints.of(run_of(rollout)), run_of(rollout))
         return self._pacer.quick_share(endpoint, rollout) >= WORTHWHILE
@@ -150,7 +151,10 @@ class Model:
         await self._budgets.note(request)
         tools = await read_tools(self._journal, request.rollout)
         manifest = await read_manifest(self._journal, request.run)
-        result = _result(turn, tools, manifest.limits, self._commands(turn, manifest))
+        # A program makes its calls itself: the workflow needs to know none of them.
+        made_here = not request.asked
+        commands = self._commands(turn, manifest)
+        result = _result(turn, tools, manifest.limits, commands, made_here)
         cost = await self._cost(request.run, turn, manifest.limits)
         next_home = turn.next_home if turn.next_home != self._queue else ""
         return result.model_copy(update={"cost": cost, "next_home": next_home})
@@ -180,7 +184,7 @@ class Model:
         """Raise what would fail every rollout: keys, permissions, the model's name; keep the capabilities."""
         async with activity_guard(run):
             manifest = await read_new_manifest(self._journal, run)
-            if manifest.agent.kind is not AgentKind.MODEL:
+            if not manifest.agent.kind.has_model:
                 return
             endpoint = _required(await read_endpoint(self._journal, run), run)
             for server in endpoint.servers:
@@ -201,27 +205,27 @@ class Model:
         return any(tool.sandboxed for tool in tools.tools)
 
     async def _inputs(self, request: TurnRequest) -> TurnInputs:
-        paused, manifest, tools, transcript, endpoint = await asyncio.gather(
+        read = read_asked_conversation if request.asked else read_conversation
+        paused, manifest, tools, conversation, endpoint = await asyncio.gather(
             self._pauses.of(request.run),
             read_manifest(self._journal, request.run),
             read_tools(self._journal, request.rollout),
-            read_transcript(self._journal, request.rollout, request.turn),
+            read(self._journal, request.rollout, request.turn),
             self._endpoints.of(request.run),
         )
         if reason_among(paused, request.rollout) is not None:
             raise TurnPaused
-        return TurnInputs(manifest, tools, transcript, endpoint)
+        return TurnInputs(manifest, tools, conversation, endpoint)
 
-    async def _require_home(self, transcript: Transcript) -> None:
-        """Raise BegunElsewhere where another process, which lives, may have begun the turn after `transcript`."""
-        home = transcript.steps[-1].turn.next_home if transcript.steps else ""
+    async def _require_home(self, home: str) -> None:
+        """Raise BegunElsewhere where another process, which lives, may have begun the turn."""
         if home not in ("", self._queue) and await is_present(self._journal, home):
             raise BegunElsewhere(home)
 
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
         manifest, next_home = inputs.manifest, request.next_home or self._queue
-        await self._require_home(inputs.transcript)
-        if (plan := inputs.transcript.prompt.plan) is not None:
+        await self._require_home(inputs.conversation.home)
+        if (plan := inputs.conversation.prompt.plan) is not None:
             planned = planned_turn(plan, request.turn, manifest.agent.kind)
             return TurnEntry(sampled=planned, next_home=next_home)
         endpoint = _required(inputs.endpoint, request.run)
@@ -262,14 +266,16 @@ def _required(endpoint: Endpoint | None, run: str) -> Endpoint:
 
 
 def _call(request: TurnRequest, inputs: TurnInputs) -> TurnCall:
-    seed = derived_seed(inputs.transcript.prompt.seed, request.turn) if inputs.manifest.send_seeds else None
+    conversation = inputs.conversation
+    seed = derived_seed(conversation.prompt.seed, request.turn) if inputs.manifest.send_seeds else None
+    offered = tuple(tool.tool_schema for tool in inputs.tools.tools)
     return TurnCall(
         key=turn_key(request.rollout, request.turn),
         model=inputs.manifest.model,
-        messages=inputs.transcript.messages,
-        tools=tuple(tool.tool_schema for tool in inputs.tools.tools),
+        messages=conversation.messages,
+        tools=offered if conversation.tools is None else conversation.tools,
         sampling=inputs.manifest.sampling.model_copy(update={"seed": seed}),
-        prior=inputs.transcript.prior,
+        prior=conversation.prior,
     )
 
 
@@ -283,9 +289,11 @@ def within_limit(sampled: SampledTurn, limit: int) -> SampledTurn:
     return sampled.model_copy(update={"message": message, "defects": defects})
 
 
-def _result(turn: TurnEntry, tools: ToolManifest, limits: Limits, commands: Sequence[str]) -> TurnResult:
+def _result(
+    turn: TurnEntry, tools: ToolManifest, limits: Limits, commands: Sequence[str], made_here: bool
+) -> TurnResult:
     calls: list[ToolCallReference] = []
-    for call, command in zip(turn.tool_calls, commands, strict=True):
+    for call, command in zip(turn.tool_calls if made_here else (), commands, strict=False):
         offered = tools.offered(call.function.name)
         runs = offered is not None and len(calls) < limits.max_calls_per_turn
         reference = ToolCallReference(
@@ -298,7 +306,9 @@ def _result(turn: TurnEntry, tools: ToolManifest, limits: Limits, commands: Sequ
     sampled = turn.sampled
     return TurnResult(
         tool_calls=tuple(calls),
-        batches=tuple(map(len, tools.batches(turn.tool_calls, limits))) if limits.parallel_tools else (),
+        batches=tuple(map(len, tools.batches(turn.tool_calls, limits)))
+        if limits.parallel_tools and made_here
+        else (),
         context_overflow=sampled is None,
         truncated=sampled is not None and sampled.finish_reason == "length",
         resumed=sampled is not None and sampled.tokens is not None and bool(sampled.tokens.resumed_at),

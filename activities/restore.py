@@ -136,6 +136,8 @@ class Restorer:
         self, request: LeaseRequest, calls: Sequence[JournalledCall]
     ) -> tuple[str, Checkpoint | None]:
         final = await self._journal.read(final_key(request.rollout), CheckpointEntry)
+        if final is not None and final.checkpoint is None:
+            await self._require_repeatable(request.rollout)
         if final is not None and final.checkpoint is not None:
             return (calls[-1].call if calls else ""), final.checkpoint
         idle = await self._journal.latest(reclaimed_prefix(request.rollout), ReclaimedEntry)
@@ -145,6 +147,14 @@ class Restorer:
             if call.entry.checkpoint is not None:
                 return call.call, call.entry.checkpoint
         return (idle.through, idle.checkpoint) if idle is not None else ("", None)
+
+    async def _require_repeatable(self, rollout: str) -> None:
+        """Raise VerificationUnrepeatable where a program has ended, whose work no replay brings back."""
+        if (await self._journal.read_required(prompt_key(rollout), Prompt)).program is not None:
+            raise VerificationUnrepeatable(
+                "the sandbox was lost after the agent's program had ended, and the workspace couldn't be "
+                "checkpointed before: is it larger than checkpoint_mb?"
+            )
 
     async def create(
         self,

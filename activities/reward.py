@@ -33,14 +33,12 @@ from clotho.failure_policy import kind_of, policy_for
 from clotho.identifiers.rollout_keys import (
     epoch_answers_prefix,
     epoch_prefix,
-    final_key,
     raised_prefix,
     reward_key,
     verification_claims_prefix,
 )
 from clotho.journal import Journal
 from clotho.rollouts.artifacts import keep_artifacts
-from clotho.rollouts.lease import CheckpointEntry
 from clotho.rollouts.offers import read_tools
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.run import RunManifest
@@ -114,7 +112,9 @@ class Verifier:
         offered = await read_tools(self._journal, request.rollout)
         dispatcher = await self._tools.dispatcher(manifest, offered.tools)
         transcript = await read_transcript(self._journal, request.rollout, request.turns)
-        await self._keep_last_state(request, manifest)
+        if request.lease is not None:
+            left = (request.rollout, request.lease.number, manifest.checkpoint_mb)
+            await self._sandboxes.checkpoint_as_left(*left, request.shell, request.checkpoint)
         lease = request.lease
         while True:
             given_up = await self._epochs_given_up(request.rollout)
@@ -276,22 +276,6 @@ class Verifier:
             seconds=0.0,
             refused=f"verification ran out of {exhausted} and lost its sandbox each time",
         )
-
-    async def _keep_last_state(self, request: RewardRequest, manifest: RunManifest) -> None:
-        """Checkpoint the sandbox as the agent left it: a further epoch of verification begins from there."""
-        if request.lease is None:
-            return
-        number = request.lease.number
-
-        async def take() -> CheckpointEntry:
-            sandbox = await self._sandboxes.attach(request.rollout, number)
-            shell = await self._sandboxes.job_of_shell_state(request.rollout, request.shell, number)
-            taken = await self._sandboxes.checkpoint(
-                request.rollout, sandbox, manifest.checkpoint_mb, shell, request.checkpoint
-            )
-            return CheckpointEntry(checkpoint=taken)
-
-        await self._journal.once(final_key(request.rollout), CheckpointEntry, take)
 
 
 async def _score(

@@ -18,6 +18,7 @@ from clotho.identifiers.ids import call_order, caller_at
 from clotho.identifiers.rollout_keys import (
     blob_key,
     call_key,
+    final_key,
     lease_key,
     probe_key,
     reclaimed_prefix,
@@ -28,6 +29,7 @@ from clotho.plugin import load, plugins
 from clotho.processes.liveness import is_present
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import (
+    CheckpointEntry,
     Fidelity,
     HostCheck,
     Lease,
@@ -240,6 +242,21 @@ class Sandboxes:
                     rollout, taken.digest, await asyncio.to_thread(blob.read_bytes)
                 )
         return taken
+
+    async def checkpoint_as_left(
+        self, rollout: str, number: int, megabytes: int, shell: str | None = None, last: str | None = None
+    ) -> None:
+        """Checkpoint the sandbox as the agent left it, once: verification may have to begin anew from there.
+
+        `shell` is the call that last ran a command, `last` the one after which the sandbox was last checkpointed.
+        """
+
+        async def take() -> CheckpointEntry:
+            sandbox = await self.attach(rollout, number)
+            job = await self.job_of_shell_state(rollout, shell, number)
+            return CheckpointEntry(checkpoint=await self.checkpoint(rollout, sandbox, megabytes, job, last))
+
+        await self._journal.once(final_key(rollout), CheckpointEntry, take)
 
     async def checkpoint_after(self, rollout: str, call: str | None) -> Checkpoint | None:
         if call is None:

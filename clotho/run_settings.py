@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, field
 SIZES = TypeAdapter(dict[str, int])
 CHANCES = TypeAdapter(dict[str, float])
 FIELDS = TypeAdapter(dict[str, JsonValue])
+TEXTS = TypeAdapter(dict[str, str])
 
 
 def _object(text: str) -> dict[str, JsonValue]:
@@ -30,11 +31,14 @@ def _object(text: str) -> dict[str, JsonValue]:
 class CheckpointPolicy(StrEnum):
     """After which calls a sandbox is checkpointed.
 
-    All checkpoints of sandboxes are taken in one of three places:
+    All checkpoints of sandboxes are taken in one of four places:
 
     - after a call: `Tools._with_checkpoint_or_manifest` (activities/tools.py), as this policy says;
     - before an idle sandbox is given back: `IdleSandboxes._take_checkpoint` (activities/idle.py), unless it is OFF;
-    - before verification: `Verifier._keep_last_state` (activities/reward.py), whatever the policy.
+    - before verification: `Verifier.verify` (activities/reward.py), whatever the policy;
+    - when a program that acted has ended: `Agents.run_program` (activities/agents.py), whatever the policy.
+
+    The last two are one checkpoint of the agent's last state (`Sandboxes.checkpoint_as_left`).
     """
 
     EVERY_CALL = "every_call"
@@ -122,6 +126,11 @@ class RunSettings(BaseModel):
     expose_usr_local: bool | None = Field(
         default=None, description="Let sandboxes see the host's /usr/local, read-only."
     )
+    mounts: dict[str, str] | str | None = Field(
+        default=None,
+        description="Folders of the workers' hosts that sandboxes see, read-only: /opt/agents=/srv/agents "
+        "(seen=folder), or JSON.",
+    )
     distribution: dict[str, float] | str | None = Field(
         default=None,
         description="Distribution that each group's toolsets are sampled from: a name, or probabilities as JSON.",
@@ -180,6 +189,11 @@ class RunSettings(BaseModel):
     @classmethod
     def _sizes(cls, value: dict[str, int] | str | None) -> dict[str, int] | None:
         return SIZES.validate_python(_object(value)) if isinstance(value, str) else value
+
+    @field_validator("mounts")
+    @classmethod
+    def _folders(cls, value: dict[str, str] | str | None) -> dict[str, str] | None:
+        return TEXTS.validate_python(_object(value)) if isinstance(value, str) else value
 
     @field_validator("budget", "delegation", "plugins", "rollout_budget")
     @classmethod

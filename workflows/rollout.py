@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from itertools import islice
+from typing import NoReturn
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ChildWorkflowError
@@ -16,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.rollouts.call import CallRequest, CallResult
     from clotho.rollouts.lease import Lease
     from clotho.rollouts.outcome import Ending, Outcome
+    from clotho.rollouts.program_end import AskedTurn
     from clotho.rollouts.rollout import (
         ConcludeRequest,
         RolloutRequest,
@@ -27,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.tools.shell import SLOT
 
 from workflows import attributes
+from workflows.agent_program import AgentProgram
 from workflows.delegation import Delegation
 from workflows.model_process import ModelProcess
 from workflows.pausing import rest
@@ -55,6 +58,7 @@ class Rollout:
         self.model = ModelProcess(self.rollout, self.task_queues.model, self.state.model_queue)
         self.sandbox = SandboxSession(request)
         self.delegation = Delegation(request, self.sandbox)
+        self.program = AgentProgram(self)
         self.acquires_at_start = False
         self.first_turn: TurnResult | None = None
         self.keeps_sandbox = False
@@ -65,7 +69,7 @@ class Rollout:
         try:
             if (scored := await self.begin()) is not None:
                 return scored
-            ending = await self.agent_loop()
+            ending = await self.agent_acts()
             if request.parent is None:  # only what it is part of has a reward
                 await self.verify(ending)
             return await self.conclude(ending)
@@ -85,8 +89,25 @@ class Rollout:
         self.show(f"sampling turn {turn}")
         request = FirstTurnRequest(rollout=self.rollout, turn=turn, sample=sample)
         start = await self.model.begin(request)
+        self.state = self.state.model_copy(update={"program": start.program})
         self.acquires_at_start, self.first_turn = start.acquire_at_start, start.turn
         return start.scored
+
+    async def agent_acts(self) -> Ending:
+        if not self.state.program:
+            return await self.agent_loop()
+        if (ending := await self.program.run()) is None:
+            self.continue_as_new()
+        return ending
+
+    @workflow.update
+    async def sample_asked(self, turn: int) -> AskedTurn:
+        """Sample a turn that the agent's program asks for."""
+        return await self.program.sample(turn)
+
+    @sample_asked.validator
+    def require_room(self, turn: int) -> None:
+        self.program.require_room()
 
     async def agent_loop(self) -> Ending:
         while (limit := self.state.limit_met(self.request.limits)) is None:
@@ -261,14 +282,17 @@ class Rollout:
     async def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():
             await self.sandbox.finish_acquiring()
-            self.keeps_sandbox = True
-            session = {
-                "lease": self.sandbox.lease,
-                "losses": self.sandbox.losses,
-                "model_queue": self.model.queue,
-            }
-            state = self.state.model_copy(update=session)
-            workflow.continue_as_new(self.request.model_copy(update={"state": state}))
+            self.continue_as_new()
+
+    def continue_as_new(self) -> NoReturn:
+        self.keeps_sandbox = True
+        session = {
+            "lease": self.sandbox.lease,
+            "losses": self.sandbox.losses,
+            "model_queue": self.model.queue,
+        }
+        state = self.state.model_copy(update=session)
+        workflow.continue_as_new(self.request.model_copy(update={"state": state}))
 
     def show(self, doing: str) -> None:
         """Set the details that the UI shows."""

@@ -24,7 +24,6 @@ from clotho.environment import Environment
 from clotho.environment.code import Code
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
-from clotho.rollouts.agent import AgentKind
 from clotho.runs.campaigns import CampaignHandle, campaign_handle, read_campaign_request
 from clotho.runs.manifest import taken_names
 from clotho.runs.request import RunRequest
@@ -216,7 +215,7 @@ async def _order(asked: Asked, environment: str, session: Session) -> RunRequest
     name = asked.name or await _free_name(asked.environment, session)
     options = options_of(asked.options)
     model = asked.model
-    if model is None and options.agent is AgentKind.MODEL:
+    if model is None and options.acts.has_model:
         services = await asyncio.to_thread(development_services, session.settings)
         if services is None:
             raise InvalidInput("give model=URL: the services here weren't started by clotho, and have none")

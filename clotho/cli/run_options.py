@@ -23,7 +23,7 @@ from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint, parsed_servers
 from clotho.models.rendering.rendering import Rendering
 from clotho.plugin import plugins
-from clotho.rollouts.agent import Agent, AgentKind
+from clotho.rollouts.agent import Agent, AgentKind, agent_kind
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import Acquire, CheckpointPolicy, OnRewardError, RunSettings
 from clotho.runs.request import run_manifest, with_checked_tools
@@ -110,15 +110,15 @@ class RunOptions(DatasetOptions):
         option(MODEL, "The model's name, as the server knows it.", "NAME", shown="the one it lists"),
     ] = None
     agent: Annotated[
-        AgentKind,
+        str,
         option(
             MODEL,
-            "The agent: model; oracle, which runs the environment's solution; nop, which does nothing; "
-            "empty, huge and fifo, which spoil the files that the solution wrote; or replay, which repeats the "
-            "turns of another run.",
+            "The agent: model; a program with a loop of its own, which `clotho agents` lists; oracle, which runs "
+            "the environment's solution; nop, which does nothing; empty, huge and fifo, which spoil the files that "
+            "the solution wrote; or replay, which repeats the turns of another run.",
             "AGENT",
         ),
-    ] = AgentKind.MODEL
+    ] = AgentKind.MODEL.value
     replays: Annotated[
         str | None, option(MODEL, "With --agent replay: the run whose turns are repeated.", "RUN")
     ] = None
@@ -216,6 +216,7 @@ class RunOptions(DatasetOptions):
     keep_diverged: Annotated[bool | None, asked(SWITCHES, "keep_diverged")] = None
     parallel_tools: Annotated[bool | None, asked(LIMITS, "parallel_tools")] = None
     expose_usr_local: Annotated[bool | None, asked(SWITCHES, "expose_usr_local")] = None
+    mounts: Annotated[str | None, asked(SANDBOX, "mounts", "SEEN=FOLDER")] = None
     unsafe_local: Annotated[bool | None, asked(SWITCHES, "unsafe_local")] = None
     on_reward_error: Annotated[OnRewardError | None, asked(LIMITS, "on_reward_error", "WHAT")] = None
     verification_seconds: Annotated[
@@ -258,7 +259,7 @@ class RunOptions(DatasetOptions):
         manifest = run_manifest(
             environment,
             run,
-            self.model_name or ("" if self.agent is AgentKind.MODEL else str(self.agent)),
+            self.model_name or ("" if self.acts.has_model else self.agent),
             agent=self._agent(),
             overrides={**defaults, **folder, **items, **parse_overrides(self.config or [])},
             temperature=self.temperature,
@@ -272,14 +273,24 @@ class RunOptions(DatasetOptions):
         )
         return with_checked_tools(manifest.with_settings(settings.run, self._settings()))
 
+    @property
+    def acts(self) -> AgentKind:
+        """The kind of the agent. Raises InvalidInput for a name that nothing has."""
+        return agent_kind(self.agent)
+
     def _agent(self) -> Agent:
-        if (self.agent is AgentKind.REPLAY) != (self.replays is not None):
+        kind = self.acts
+        if (kind is AgentKind.REPLAY) != (self.replays is not None):
             raise InvalidInput("--agent replay and --replays RUN go together")
-        return Agent(kind=self.agent, replays=checked_run_name(self.replays) if self.replays else None)
+        return Agent(
+            kind=kind,
+            replays=checked_run_name(self.replays) if self.replays else None,
+            program=self.agent if kind is AgentKind.PROGRAM else None,
+        )
 
     def endpoint(self, model: str | None) -> Endpoint | None:
         """The model server; raises InvalidInput for a model without a place, and for a place without a model."""
-        if self.agent is not AgentKind.MODEL:
+        if not self.acts.has_model:
             if model is not None or self.model_name is not None or self.inference is not Inference.CHAT:
                 raise InvalidInput(f"--agent {self.agent}: no model acts, so give no option of one")
             return None

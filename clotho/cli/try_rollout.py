@@ -27,7 +27,6 @@ from clotho.errors import (
 )
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.models.served_model import only_model
-from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
@@ -128,7 +127,7 @@ async def in_services(
     item: Item,
     debug: bool,
 ) -> None:
-    with_model = model is None and asked.agent is AgentKind.MODEL
+    with_model = model is None and asked.acts.has_model
     async with ephemeral_services(settings, with_model=with_model, debug=debug) as services:
         endpoint = asked.endpoint(model or services.model_url)
         named = manifest

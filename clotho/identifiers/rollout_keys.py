@@ -5,6 +5,11 @@ from clotho.identifiers.ids import below, caller_at
 prompt_key = below("prompt")
 turn_prefix = below("turn/")
 streams_prefix = below("stream/")
+asked_prefix = below("asked/")
+"""What an agent's program asked of the model, by turn."""
+servers_prefix = below("server/")
+"""The attempts that have served an agent's program."""
+agent_claims_prefix = below("claim/agent/")
 final_key = below("final")
 """The checkpoint before verification."""
 epoch_prefix = below("epoch/")
@@ -21,6 +26,19 @@ sealed_key = below("sealed")
 
 def turn_key(rollout: str, turn: int) -> str:
     return f"{turn_prefix(rollout)}{turn:04}"
+
+
+def asked_key(rollout: str, turn: int) -> str:
+    return f"{asked_prefix(rollout)}{turn:04}"
+
+
+def asked_tools_key(rollout: str, digest: str) -> str:
+    return f"{rollout}/asked-tools/{digest}"
+
+
+def agent_key(rollout: str, lease: int) -> str:
+    """The key of the end of the agent's program in the sandbox of a lease."""
+    return f"{rollout}/agent/{lease}"
 
 
 def is_turn_key(key: str) -> bool:

@@ -1,17 +1,22 @@
-"""The agent of a rollout: the model, or turns that are known before it starts."""
+"""The agent of a rollout: the model in Clotho's loop or a program's, or turns that are known before it starts."""
 
 import json
 import time
 from enum import StrEnum
+from typing import Annotated
 
-from clotho.frozen_model import FrozenModel
+from clotho.errors import InvalidInput
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
+from clotho.plugin import plugins
 
 
 class AgentKind(StrEnum):
     MODEL = "model"
+    PROGRAM = "program"
+    """A program in the sandbox with a loop of its own, which a plugin knows: it asks the model for each turn."""
     ORACLE = "oracle"
     """Runs the solution that the environment has for the item."""
     NOP = "nop"
@@ -26,8 +31,24 @@ class AgentKind(StrEnum):
     """Runs the solution, and puts FIFOs in the place of the files that it wrote."""
 
     @property
+    def has_model(self) -> bool:
+        """Whether a model acts."""
+        return self in (AgentKind.MODEL, AgentKind.PROGRAM)
+
+    @property
     def runs_solution(self) -> bool:
         return self is AgentKind.ORACLE or self in SPOILERS
+
+
+def agent_kind(name: str) -> AgentKind:
+    """The kind of the agent that `--agent` names. Raises InvalidInput for a name that nothing has."""
+    programs = sorted(program for plugin in plugins().values() for program in plugin.agents)
+    if name in programs:
+        return AgentKind.PROGRAM
+    kinds = [kind.value for kind in AgentKind if kind is not AgentKind.PROGRAM]
+    if name not in kinds:
+        raise InvalidInput(f"no agent {name!r}: give {', '.join([*kinds, *programs])}")
+    return AgentKind(name)
 
 
 SPOILERS = {
@@ -46,6 +67,8 @@ class Agent(FrozenModel):
     kind: AgentKind = AgentKind.MODEL
     replays: str | None = None
     """The run whose rollouts are replayed."""
+    program: Annotated[str | None, WHERE_SET] = None
+    """The name of the program, as a plugin offers it."""
 
 
 Plan = tuple[ChatMessage, ...]

@@ -62,7 +62,7 @@ def branches_of(rollout: str, transcript: Transcript, *, with_messages: bool = T
     growing: list[_Growing] = []
     for turn, step in enumerate(transcript.steps):
         sampled = step.turn.sampled
-        if sampled is None or sampled.tokens is None:
+        if sampled is None or sampled.tokens is None or (step.asked is not None and step.asked.aside):
             continue
         _check(sampled.tokens, turn_key(rollout, turn))
         if not growing or not growing[-1].begins(sampled.tokens.prompt_ids):

@@ -14,6 +14,7 @@ from clotho.rollouts.delegation import DelegatedPrompt, DelegatedWork, LeftSandb
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity, Lease
 from clotho.rollouts.outcome import Ending, Limits
+from clotho.rollouts.program_end import ProgramEnd
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.rollouts.turn import TurnResult
 from clotho.sandbox.item import ItemSandbox
@@ -96,6 +97,10 @@ class RolloutState(FrozenModel):
     """Fidelity of each sandbox that replaced a lost one, in order."""
     model_queue: str | None = None
     """The queue of the process that samples this rollout's turns: a call in flight is found again only there."""
+    program: Annotated[bool, WHERE_SET] = False
+    """Whether a program acts, which asks for each turn."""
+    asked: Annotated[tuple[int, ...], WHERE_SET] = ()
+    """The turns that it has asked for and that count in the totals."""
     tool_state: dict[str, str] = {}
     """Slot of state that tools keep between calls -> id of the call that last wrote it."""
 
@@ -106,6 +111,14 @@ class RolloutState(FrozenModel):
 
     def after_turn(self, turn: TurnResult) -> "RolloutState":
         return self.model_copy(update={"totals": self.totals.after_turn(turn)})
+
+    def after_asked(self, number: int, turn: TurnResult) -> "RolloutState":
+        """The state after a turn that the agent's program has asked for."""
+        return self.after_turn(turn).model_copy(update={"asked": (*self.asked, number)})
+
+    def after_program(self, end: ProgramEnd) -> "RolloutState":
+        seconds = self.totals.active_seconds + end.seconds
+        return self.model_copy(update={"totals": self.totals.model_copy(update={"active_seconds": seconds})})
 
     def after_call(self, place: str, call: CallResult) -> "RolloutState":
         """The state after the call at `place` in its sandbox."""
@@ -149,12 +162,12 @@ class RolloutState(FrozenModel):
         }
         return limits.model_copy(update=bounds)
 
-    def limit_met(self, limits: Limits) -> str | None:
-        """The name of the first limit that leaves no room for another turn."""
+    def limit_met(self, limits: Limits, sampling: int = 0) -> str | None:
+        """The name of the first limit that leaves no room for another turn, beside those that are being sampled."""
         totals = self.totals
         sampled = totals.sampled_tokens + totals.delegated_tokens
         spent: tuple[tuple[str, float, float | None], ...] = (
-            ("max_turns", totals.turns, limits.max_turns),
+            ("max_turns", totals.turns + sampling, limits.max_turns),
             ("max_sampled_tokens", sampled, limits.max_sampled_tokens),
             ("max_active_seconds", totals.active_seconds, limits.max_active_seconds),
         )
@@ -210,6 +223,8 @@ class RolloutStart(FrozenModel):
     """The queue of the process that samples its turns, if there are any left."""
     acquire_at_start: Annotated[bool, WHERE_SET] = False
     """Whether its sandbox is made while its first turn is sampled."""
+    program: Annotated[bool, WHERE_SET] = False
+    """Whether a program acts, which asks for each turn."""
     turn: Annotated[TurnResult | None, WHERE_SET] = None
     """The first turn, if it was sampled."""
 
@@ -237,6 +252,8 @@ class Prompt(FrozenModel):
     """The turns of an agent that is no model."""
     recorded: Annotated[str | None, WHERE_SET] = None
     """The rollout of another run whose turns they are."""
+    program: Annotated[str | None, WHERE_SET] = None
+    """The program that acts, with a loop of its own."""
     delegated: Annotated[DelegatedPrompt | None, WHERE_SET] = None
     """Set where another rollout delegated the task."""
 

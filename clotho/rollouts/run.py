@@ -59,6 +59,7 @@ SETTINGS = {
         "max_processes",
         "limits",
         "expose_usr_local",
+        "mounts",
         "unsafe_local",
     ),
     "tool_settings": (

@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
+from clotho.identifiers.rollout_keys import asked_key, asked_tools_key, call_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import PriorTurn
-from clotho.models.messages import ChatMessage
+from clotho.models.messages import ChatMessage, ToolSchema
+from clotho.rollouts.asked import AskedEntry, AskedTools, extends_whole, messages_asked
 from clotho.rollouts.call import CallEntry, ToolError
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
@@ -20,6 +22,8 @@ class Step(FrozenModel):
 
     turn: TurnEntry
     calls: tuple[CallEntry, ...]
+    asked: AskedEntry | None = None
+    """What the agent's program asked; None in Clotho's own loop."""
 
 
 class Transcript(FrozenModel):
@@ -35,6 +39,8 @@ class Transcript(FrozenModel):
 
     def messages_before(self, turn: int) -> tuple[ChatMessage, ...]:
         """The prompt of turn number `turn`, counted from 0."""
+        if self.steps and self.steps[0].asked is not None:
+            return self._asked_before(turn)
         messages = list(self.prompt.messages)
         for step in self.steps[:turn]:
             if step.turn.sampled is None:
@@ -47,6 +53,20 @@ class Transcript(FrozenModel):
                 for call, result in zip(step.turn.tool_calls, step.calls, strict=False)
             ]
         return tuple(messages)
+
+    def _asked_before(self, turn: int) -> tuple[ChatMessage, ...]:
+        """The prompt of a turn that a program asked for; after the last one, the conversation that it ends."""
+        asked = {number: step.asked for number, step in enumerate(self.steps) if step.asked is not None}
+        turns = {number: step.turn for number, step in enumerate(self.steps)}
+        if turn < len(self.steps):
+            return messages_asked(turn, asked, turns)
+        ended = (number for number in turns if turns[number].sampled is not None and not asked[number].aside)
+        last = max(ended, default=None)
+        if last is None:
+            return self.prompt.messages
+        sampled = turns[last].sampled
+        assert sampled is not None
+        return (*messages_asked(last, asked, turns), sampled.message)
 
     @property
     def prior(self) -> PriorTurn | None:
@@ -71,6 +91,47 @@ class Transcript(FrozenModel):
         )
 
 
+@dataclass(frozen=True)
+class Conversation:
+    """What a turn is sampled from."""
+
+    prompt: Prompt
+    messages: tuple[ChatMessage, ...]
+    prior: PriorTurn | None
+    """The turn that it extends, if its tokens are known."""
+    home: str
+    """The queue of the process that may have begun the turn; empty: any."""
+    tools: tuple[ToolSchema, ...] | None = None
+    """The tools that a program offers to the model; None in Clotho's own loop, where the group has them."""
+
+
+async def read_conversation(journal: Journal, rollout: str, turn: int) -> Conversation:
+    """The conversation before turn number `turn` in Clotho's own loop; raises as `read_transcript`."""
+    transcript = await read_transcript(journal, rollout, turn)
+    home = transcript.steps[-1].turn.next_home if transcript.steps else ""
+    return Conversation(transcript.prompt, transcript.messages, transcript.prior, home)
+
+
+async def read_asked_conversation(journal: Journal, rollout: str, turn: int) -> Conversation:
+    """The conversation in which an agent's program asked for a turn; raises as `read_transcript`."""
+    prompt, asked_entries, turn_entries = await asyncio.gather(
+        journal.read_required(prompt_key(rollout), Prompt),
+        journal.read_many([asked_key(rollout, number) for number in range(turn + 1)], AskedEntry),
+        journal.read_many([turn_key(rollout, number) for number in range(turn)], TurnEntry),
+    )
+    asked = {number: entry for number, entry in enumerate(asked_entries) if entry is not None}
+    turns = {number: entry for number, entry in enumerate(turn_entries) if entry is not None}
+    messages = messages_asked(turn, asked, turns)
+    tools = await journal.read_required(asked_tools_key(rollout, asked[turn].tools), AskedTools)
+    extended = turns.get(asked[turn].extends or 0) if extends_whole(asked[turn], asked, turns) else None
+    prior = None
+    if extended is not None and extended.sampled is not None and extended.sampled.tokens is not None:
+        kept = messages[: asked[turn].kept]
+        prior = PriorTurn(messages=kept, tokens=extended.sampled.tokens)
+    home = turns[max(turns)].next_home if turns else ""
+    return Conversation(prompt, messages, prior, home, tools.schemas)
+
+
 async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcript:
     """The first `turns` turns of `rollout` with their tool results, read in two parallel sweeps.
 
@@ -89,6 +150,12 @@ async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcr
         for number, turn in enumerate(present)
         for index in range(len(turn.tool_calls))
     ]
+    if prompt.program is not None:  # its calls are its own
+        asked = await journal.read_many([asked_key(rollout, turn) for turn in range(turns)], AskedEntry)
+        asked_steps = [
+            Step(turn=turn, calls=(), asked=each) for turn, each in zip(present, asked, strict=True)
+        ]
+        return Transcript(prompt=prompt, steps=tuple(asked_steps))
     results = iter(await journal.read_many(keys, CallEntry))
     steps = [Step(turn=turn, calls=_leading(list(islice(results, len(turn.tool_calls))))) for turn in present]
     return Transcript(prompt=prompt, steps=tuple(steps))

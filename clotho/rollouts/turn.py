@@ -20,6 +20,8 @@ class TurnRequest(StepRequest):
     turn: int
     next_home: Annotated[str | None, WHERE_SET] = None
     """The queue of the process that would sample the turn after this one; None: of the one that samples this."""
+    asked: Annotated[bool, WHERE_SET] = False
+    """Whether the agent's program asked for it; else it follows from the turns before."""
 
 
 class FirstTurnRequest(TurnRequest):

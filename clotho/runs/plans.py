@@ -33,6 +33,8 @@ async def with_plan(
     match manifest.agent.kind:
         case AgentKind.MODEL:
             return prompt
+        case AgentKind.PROGRAM:
+            return prompt.model_copy(update={"program": manifest.agent.program})
         case AgentKind.NOP:
             return prompt.model_copy(update={"plan": NO_PLAN})
         case AgentKind.REPLAY:

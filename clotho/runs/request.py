@@ -15,7 +15,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.models.sampling import Sampling
 from clotho.plugin_settings import with_run_settings
-from clotho.rollouts.agent import Agent
+from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
@@ -32,6 +32,7 @@ MODEL = Agent()
 LONGEST_SOLUTION_SECONDS = 86_400.0
 SHELL = ToolSelection(enabled=("terminal",))
 """The tools that run a solution."""
+NO_TOOLS = ToolSelection(enabled=())
 
 
 class RunRequest(FrozenModel):
@@ -88,7 +89,7 @@ def run_manifest(
         rendering=rendering,
         seed=seed,
         system_prompt=asked.system_prompt,
-        selection=SHELL if agent.kind.runs_solution else tool_selection(asked, registry_of(environment)),
+        selection=_selection(asked, environment, agent),
         tool_settings=tool_settings(asked, agent),
         sandbox=SandboxSpec(writable_roots=asked.writable_roots, aliases=asked.path_aliases),
         limits=Limits(
@@ -136,6 +137,13 @@ def tool_settings(asked: EnvironmentConfig, agent: Agent) -> ToolSettings:
     if not agent.kind.runs_solution:
         return settings
     return settings.model_copy(update={"longest_command_seconds": LONGEST_SOLUTION_SECONDS})
+
+
+def _selection(asked: EnvironmentConfig, environment: str, agent: Agent) -> ToolSelection:
+    """The tools for an agent: a program brings its own."""
+    if agent.kind is AgentKind.PROGRAM:
+        return NO_TOOLS
+    return SHELL if agent.kind.runs_solution else tool_selection(asked, registry_of(environment))
 
 
 def tool_selection(asked: EnvironmentConfig, registry: Registry) -> ToolSelection:

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 from clotho.identifiers.ids import call_id, place_of
-from clotho.identifiers.rollout_keys import delegation_key, turn_prefix
+from clotho.identifiers.rollout_keys import delegation_key, prompt_key, turn_prefix
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.delegation import DelegationEntry
+from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import read_transcript
 from clotho.runs.rollouts import read_end
 from clotho.tools import delegate_task
@@ -34,6 +35,8 @@ async def awaited_turn(journal: Journal, rollout: str) -> tuple[int, ...] | None
     None while a call is made, or none may follow: a sandbox is idle while a turn is awaited, and has the effects of
     journalled calls alone.
     """
+    if (await journal.read_required(prompt_key(rollout), Prompt)).program is not None:
+        return None  # it is at work whatever it waits for
     number = len(await journal.keys(turn_prefix(rollout)))
     if number == 0:
         return (0,)

@@ -7,12 +7,12 @@ sandbox's files: the agent has one, verification gets another over the same work
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
-from pydantic import model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from clotho.errors import InvalidInput, IsolationUnavailable
-from clotho.frozen_model import FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.sandbox.checkpoints import Checkpoint, Manifest, NotTaken, Restore
 from clotho.sandbox.config import AnyBackendConfig, BackendConfig, LocalConfig
 from clotho.sandbox.exhaustion import Evidence
@@ -23,7 +23,7 @@ from clotho.sandbox.jobs import JobStatus as JobStatus
 from clotho.sandbox.jobs import SessionInfo as SessionInfo
 from clotho.sandbox.places import AGENT_HOME as AGENT_HOME
 from clotho.sandbox.places import WORKSPACE as WORKSPACE
-from clotho.sandbox.places import check_places
+from clotho.sandbox.places import check_mounts, check_places
 from clotho.sandbox.states import JobState as JobState
 from clotho.sandbox.supervised.layout import Layout
 from clotho.sandbox.verification import USUAL, VerifierSetup
@@ -58,11 +58,33 @@ class SandboxSpec(FrozenModel):
     """Further environment variables of commands."""
     aliases: dict[str, str] = {}
     """Further paths of the workspace (/work), the home (/home/agent), /tmp and writable roots."""
+    mounts: Annotated[dict[str, str], WHERE_SET] = {}
+    """Folders of the workers' hosts that sandboxes see, read-only: path that commands see -> folder of the host."""
+
+    @field_validator("mounts")
+    @classmethod
+    def _mounts(cls, mounts: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        check_mounts(mounts, (*info.data.get("writable_roots", ()), *info.data.get("aliases", {})))
+        return mounts
 
     @model_validator(mode="after")
     def _places(self) -> "SandboxSpec":
         check_places(self.writable_roots, self.aliases)
         return self
+
+    def require_mounts_here(self) -> None:
+        """Raises InvalidInput for a folder to mount that this host hasn't got."""
+        for folder in self.mounts.values():
+            if not Path(folder).is_dir():
+                raise InvalidInput(f"mounts: there is no folder {folder} on this host")
+
+    def require_no_mounts(self, kind: str) -> None:
+        """Raises InvalidInput where sandboxes of `kind` should see a folder of the worker's host: they see none."""
+        if self.mounts:
+            raise InvalidInput(
+                f"mounts: sandboxes of {kind} see no folder of the worker's host; have {next(iter(self.mounts))} "
+                "in their image or on their own machine instead"
+            )
 
     def require(self, report: IsolationReport) -> None:
         """Raise IsolationUnavailable for a host that can't isolate or bound a sandbox as asked."""
@@ -158,6 +180,9 @@ class SandboxInstance(Protocol):
 
     async def wait(self, key: str, timeout: float) -> JobStatus:
         """Return when the job has ended, or its status after `timeout` seconds."""
+
+    async def wait_output(self, key: str, size: int, timeout: float) -> JobStatus:
+        """Return when the job has written more than `size` bytes or has ended, or its status after `timeout`."""
 
     async def output(self, key: str, offset: int = 0, limit: int = MAX_OUTPUT_BYTES) -> bytes:
         """Standard output and error of a job, interleaved as written: at most `limit` bytes from byte `offset`.

@@ -1,4 +1,4 @@
-"""Folders of a sandbox beside its workspace, home and /tmp: further ones, and further names."""
+"""Folders of a sandbox beside its workspace, home and /tmp: further ones, further names, and the host's."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -45,6 +45,22 @@ def check_places(roots: Iterable[str], aliases: Mapping[str, str]) -> None:
             raise ValueError(
                 f"{path!r} stands for {meant!r}, which is not among {', '.join((*FIXED, *roots))}"
             )
+
+
+def check_mounts(mounts: Mapping[str, str], own: Iterable[str]) -> None:
+    """Raises ValueError for paths at which no folder of the host can be mounted, and for what names none.
+
+    `own` are the sandbox's further paths.
+    """
+    taken = [*FIXED, "/var/tmp", *own]
+    for path, folder in mounts.items():
+        if PATH.fullmatch(path) is None or path.split("/")[1] in SYSTEM:
+            raise ValueError(f"nothing can be mounted at {path!r} in a sandbox")
+        if met := next((other for other in taken if _overlap(path, other)), None):
+            raise ValueError(f"{path!r} and {met!r} lie within each other: a sandbox has them apart")
+        if not folder.startswith("/") or ":" in folder or {"..", "."} & set(folder.split("/")):
+            raise ValueError(f"{folder!r} is no absolute path of a folder without `.`, `..` and colons")
+        taken.append(path)
 
 
 def _overlap(one: str, other: str) -> bool:

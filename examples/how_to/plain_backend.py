@@ -121,8 +121,8 @@ class PlainBackend:
     ) -> SupervisedSandbox:
         if not spec.unsafe_local:
             raise IsolationUnavailable("this backend isolates nothing: allow that with --unsafe-local")
-        if spec.writable_roots or spec.aliases:
-            raise InvalidInput("this backend has no further writable folders")
+        if spec.writable_roots or spec.aliases or spec.mounts:
+            raise InvalidInput("this backend has no further folders")
         folder, digest = self._folder(lease), restore.checkpoint.digest if restore else None
         with self._locked():
             found = _read(folder)

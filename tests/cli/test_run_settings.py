@@ -35,6 +35,7 @@ ASKED: dict[str, Any] = {
     "disk_mb": 40,
     "max_processes": 33,
     "expose_usr_local": True,
+    "mounts": {"/opt/agents": "/usr/share"},
     "distribution": {"terminal": 1.0, "web": 0.5},
     "max_result_chars": 4000,
     "max_turn_chars": 9000,
@@ -44,7 +45,7 @@ ASKED: dict[str, Any] = {
 }
 HOG = "python3 -c 'x = bytearray(200 << 20)'"
 TRIED = (
-    run("df --output=size -m /work | tail -1; ulimit -u; test -d /usr/local/bin && echo local"),
+    run("df --output=size -m /work | tail -1; ulimit -u; test -d /usr/local/bin && ls -d /opt/agents/misc"),
     run(HOG),
     run("printf '%03500d' 1"),
     run("echo the key is hidden-value-1"),
@@ -126,7 +127,7 @@ async def test_what_is_asked_of_a_run_is_what_it_gets(keyed: Cluster, tmp_path: 
         await rolled_out(keyed, way, url, tmp_path)
     disk, processes, local = json.loads(await result(keyed, way, 0))["output"].split()
     assert 30 < int(disk) <= 40
-    assert (processes, local) == ("33", "local")
+    assert (processes, local) == ("33", "/opt/agents/misc")
     assert json.loads(await result(keyed, way, 1))["exit_code"] == 137
     assert "ran out of memory" in await result(keyed, way, 1)
     assert "Preview (first 700 characters)" in await result(keyed, way, 2)

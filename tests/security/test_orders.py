@@ -52,6 +52,7 @@ def ordered(config: dict[str, Any] | None = None, **settings: Any) -> RunOrder:
         pytest.param(ordered(plugins=ON_HOST), id="by the run's settings"),
         pytest.param(ordered({"plugins": ON_HOST}), id="by the environment's configuration"),
         pytest.param(ordered(unsafe_local=True), id="without isolation"),
+        pytest.param(ordered(mounts={"/opt/secrets": "/root"}), id="with a folder of the host"),
     ],
 )
 def test_what_runs_on_hosts_is_refused(order: RunOrder) -> None:
@@ -60,10 +61,11 @@ def test_what_runs_on_hosts_is_refused(order: RunOrder) -> None:
 
 
 def test_what_the_servers_settings_say_may_run_on_hosts() -> None:
-    defaults = RunSettings(plugins=ON_HOST, unsafe_local=True)
+    defaults = RunSettings(plugins=ON_HOST, unsafe_local=True, mounts={"/opt/agents": "/srv/agents"})
     for order in (ordered(), ordered(plugins=ON_HOST, unsafe_local=True)):
         manifest = order.manifest("r", defaults)
         assert not servers(manifest)["x"].sandboxed and manifest.sandbox.unsafe_local
+        assert manifest.sandbox.mounts
     other = ordered(plugins={"mcp": {"servers": {"x": {"command": ["reboot"], "where": "host"}}}})
     with pytest.raises(InvalidInput, match="where: host"):
         other.manifest("r", defaults)

@@ -117,6 +117,6 @@ class ApptainerHost(LocalHost):
         own = {f"{OF_THE_SANDBOX}{name}": value for name, value in view.environment().items()}
         return {**LAUNCH_ENVIRONMENT, **self._apptainer.handed_on(own)}
 
-    def _with_disk(self, folder: SandboxFolder) -> AbstractContextManager[launch.Call]:
+    def _with_disk(self, folder: SandboxFolder, spec: SandboxSpec) -> AbstractContextManager[launch.Call]:
         """Among all of the host's mounts: an image may be on any."""
         return nullcontext(lambda function: function())

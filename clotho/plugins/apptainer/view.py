@@ -46,6 +46,8 @@ class ImageView(View):
             yield bind(path, f"/etc/{path.name}", read_only=True)
         for seen, path in self.mounts().items():
             yield bind(path, seen)
+        for seen, folder in self.spec.mounts.items():
+            yield bind(folder, seen, read_only=True)
         if self.private is not None:
             seen = self._seen_private(isolated=True)
             yield bind(self.private / "hidden", f"{seen}/hidden", read_only=True)

@@ -80,6 +80,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
             raise InvalidInput(f"sandboxes of {spec.backend.name} aren't made in containers")
         if spec.limits == "required":
             raise IsolationUnavailable("the disk of a container can't be bounded (limits: required)")
+        spec.require_mounts_here()  # an engine would make the folder
         if self.holds(lease):
             found = await with_sandbox(lease, self._find, lease, labels, restore)
             if found is not None:

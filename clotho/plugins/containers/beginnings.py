@@ -70,11 +70,14 @@ def _record(
     spec = spec.model_copy(update={"aliases": aliases})
     try:
         own = outermost((workdir, config.home, TMP, *spec.writable_roots))
-        require_apart(*own, *spec.aliases)
+        taken = (*own, *spec.aliases, *spec.mounts)
+        require_apart(*taken)
+        for seen in spec.mounts:
+            require_apart(seen, *config.tmpfs)
         free = (each for each in (workdir, config.home, *spec.writable_roots) if each != "/")
         require_free(*free, tmpfs=config.tmpfs)
         room = MOST_ROOTS - len(spec.writable_roots)
-        volumes = volumes_apart(image.volumes, *own, *spec.aliases, tmpfs=config.tmpfs, room=room)
+        volumes = volumes_apart(image.volumes, *taken, tmpfs=config.tmpfs, room=room)
     except ValueError as error:
         raise InvalidInput(f"{config}: {error}; give another workdir, home or image") from error
     return ContainerRecord(

@@ -149,7 +149,8 @@ def groups_of(control: ControlDirectory) -> tuple[Path, ...]:
 
 def _outside(view: ContainerView, path: str) -> bool:
     """Whether a changed path is in the container's own file system, and not made by the engine for a mount."""
-    mounts = (*view.mounts, *view.record.config.tmpfs, CONTROL, PROGRAM, *OF_THE_ENGINE)
+    record = view.record
+    mounts = (*view.mounts, *record.spec.mounts, *record.config.tmpfs, CONTROL, PROGRAM, *OF_THE_ENGINE)
     return not any(
         f"{mount}/".startswith(f"{path}/") or f"{path}/".startswith(f"{mount}/") for mount in mounts
     )

@@ -96,6 +96,7 @@ class ContainerView:
         bounds = (round(spec.lease_seconds), 0, spec.disk_mb << 20)
         tmpfs = dict(config.tmpfs)
         mounts = [f"{path}:{seen}:rw" for seen, path in self.mounts.items()]
+        mounts += [f"{folder}:{seen}:ro" for seen, folder in spec.mounts.items()]
         mounts += [f"{control}:{CONTROL}:rw", f"{program}:{PROGRAM}:ro"]
         if self.private is not None:
             mounts.append(f"{self.private / 'hidden'}:/.{self.private.name}/hidden:ro")

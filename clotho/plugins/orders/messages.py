@@ -60,8 +60,9 @@ class RunOrder(FrozenModel):
         manifest = self._manifest(run, self.environment_config).with_settings(defaults, self.settings)
         if not _on_hosts(manifest) <= _on_hosts(self._manifest(run, {}).with_settings(defaults)):
             raise InvalidInput(
-                "MCP servers with `where: host` and unsafe_local can't be ordered, since they run with a worker's "
-                "rights: set them in the clotho.yaml of the rollout API, or begin the run with `clotho run`"
+                "MCP servers with `where: host`, unsafe_local and mounts can't be ordered, since they have a "
+                "worker's rights or a host's files: set them in the clotho.yaml of the rollout API, or begin the "
+                "run with `clotho run`"
             )
         return manifest
 
@@ -80,9 +81,10 @@ class RunOrder(FrozenModel):
 
 
 def _on_hosts(manifest: RunManifest) -> set[str]:
-    """What of a run runs on hosts, outside of sandboxes."""
+    """What of a run runs on hosts, outside of sandboxes, and the hosts' folders that sandboxes see."""
     of_plugins = (each.on_hosts for each in run_settings_here(manifest.tool_settings.plugins))
-    return set().union(*of_plugins) | ({"unsafe_local"} if manifest.sandbox.unsafe_local else set())
+    unsafe = {"unsafe_local"} if manifest.sandbox.unsafe_local else set()
+    return unsafe.union(*of_plugins, (f"mount of {each}" for each in manifest.sandbox.mounts.values()))
 
 
 class GroupOrder(FrozenModel):

@@ -67,6 +67,7 @@ class SshBackend:
         private: Sequence[Path] = (),
     ) -> RemoteInstance:
         """A host's own `unsafe` decides whether commands may run there without isolation."""
+        spec.require_no_mounts("ssh")
         host, made_before = await self._chosen(lease)
         theirs = {"backend": LocalConfig(), "unsafe_local": host.settings.unsafe}
         try:

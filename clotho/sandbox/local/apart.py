@@ -9,7 +9,7 @@ import ctypes
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -51,16 +51,33 @@ class Apart:
         return thread
 
     @contextmanager
-    def with_mount(self, place: Path) -> Iterator[Callable[[Callable[[], T]], T]]:
-        """Meanwhile the mount at `place` is there, too. Yields what calls a function in the thread."""
+    def with_mount(self, place: Path, seen: Sequence[Path] = ()) -> Iterator[Callable[[Callable[[], T]], T]]:
+        """Meanwhile the mount at `place` is there, too. Yields what calls a function in the thread.
+
+        Where the thread lacks a mount that a folder in `seen` needs, it calls them among all of the host's.
+        """
         thread = self._thread
-        if thread is None or not _attached(thread, place):
+        if thread is None or not _sees(thread, seen) or not _attached(thread, place):
             yield lambda function: function()
             return
         try:
             yield lambda function: thread.submit(function).result()
         finally:
             thread.submit(_detach, place).result()
+
+
+def _sees(thread: ThreadPoolExecutor, folders: Sequence[Path]) -> bool:
+    """Whether the thread has all that is in these folders here."""
+    if not folders:
+        return True
+    mounted = _places(Path("/proc/self/mountinfo").read_bytes())
+    if any(place.is_relative_to(folder.resolve()) for place in mounted for folder in folders):
+        return False
+    try:
+        there = thread.submit(lambda: [folder.stat() for folder in folders]).result()
+    except FileNotFoundError:  # below a mount that the thread has left
+        return False
+    return all(map(os.path.samestat, there, (folder.stat() for folder in folders)))
 
 
 def _attached(thread: ThreadPoolExecutor, place: Path) -> bool:

@@ -164,11 +164,12 @@ class View:
             *("--hostname", "sandbox", "--seccomp", str(files.seccomp)),
             *_variables(self.environment()),
             *_system(None if expose_usr_local else empty),
-            *_parents(self.mounts()),
+            *_parents((*self.mounts(), *self.spec.mounts)),
             *_copied({f"/etc/{name}": (0o444, file) for name, file in files.etc.items()}),
             *_kernel(empty, nothing),
             *_memory(),
             *_each("--bind", self.mounts()),
+            *_each("--ro-bind", self.spec.mounts),
             *self._private_mounts(),
             *_programs(),
             *_copied({PROGRAM: (0o555, files.program)}),
@@ -186,7 +187,7 @@ def _variables(variables: Mapping[str, str]) -> Iterator[str]:
         yield from ("--setenv", name, value)
 
 
-def _each(kind: str, mounts: Mapping[str, Path]) -> Iterator[str]:
+def _each(kind: str, mounts: Mapping[str, Path] | Mapping[str, str]) -> Iterator[str]:
     for seen, path in mounts.items():
         yield from (kind, str(path), seen)
 

@@ -137,6 +137,7 @@ class LocalHost:
         if not self.report().isolated:
             return
         seen = [path for path in (Path("/usr"), Path("/lib"), Path("/bin")) if path.is_dir()]
+        seen += [Path(folder).resolve() for folder in spec.mounts.values()]
         for private in paths:
             masked = private.is_relative_to("/usr/local") and not spec.expose_usr_local
             if not masked and any(private.resolve().is_relative_to(path) for path in seen):
@@ -149,6 +150,7 @@ class LocalHost:
     ) -> SandboxRecord:
         """A folder with everything but a supervisor and its record. Raises IsolationUnavailable."""
         isolated = self._require(spec)
+        self._require_mounts(spec, isolated)
         folder.files.mkdir(mode=0o700)
         folder.controls.mkdir(mode=0o700)
         user = self._claim_user(folder) if isolated else None
@@ -172,6 +174,16 @@ class LocalHost:
             isolated=isolated,
             disk_image=bounded,
         )
+
+    def _require_mounts(self, spec: SandboxSpec, isolated: bool) -> None:
+        """Raises InvalidInput for a folder of the host that commands couldn't see where they should."""
+        spec.require_mounts_here()
+        for seen, source in spec.mounts.items():
+            if not isolated and seen != source:
+                raise InvalidInput(f"mounts: {seen}: there is no such path without isolation")
+            way = (Path(source).resolve(), *Path(source).resolve().parents)
+            if self._privileged and (closed := [each for each in way if not each.stat().st_mode & 0o001]):
+                raise InvalidInput(f"mounts: the users of sandboxes can't pass through {closed[-1]}")
 
     def reserve(self, folder: SandboxFolder, record: SandboxRecord) -> None:
         """Keep room on the sandbox's disk for its verifier, once what it begins with is there."""
@@ -201,7 +213,7 @@ class LocalHost:
                 inherited=files.descriptors(),
             )
             if record.isolated and record.disk_image:
-                call = stack.enter_context(self._with_disk(folder))
+                call = stack.enter_context(self._with_disk(folder, spec))
                 process, incarnation = launch.start(wanted, control, call)
             else:
                 process, incarnation = launch.start(wanted, control)
@@ -314,8 +326,8 @@ class LocalHost:
         """The variables of the program that makes the view, or, without one, of the sandbox."""
         return LAUNCH_ENVIRONMENT if isolated else view.environment(isolated=False)
 
-    def _with_disk(self, folder: SandboxFolder) -> AbstractContextManager[launch.Call]:
-        return self._apart.with_mount(folder.disk)
+    def _with_disk(self, folder: SandboxFolder, spec: SandboxSpec) -> AbstractContextManager[launch.Call]:
+        return self._apart.with_mount(folder.disk, tuple(map(Path, spec.mounts.values())))
 
     @cached_property
     def _program(self) -> bytes:

@@ -259,6 +259,11 @@ class ControlDirectory:
             yield recheck
 
     @contextmanager
+    def growing(self, event: asyncio.Event, path: str) -> Iterator[float]:
+        with Watches.of_running_loop().growing(self.path / path, event) as recheck:
+            yield recheck
+
+    @contextmanager
     def pipe(self, path: str, *, writing: bool) -> Iterator["FilePipe"]:
         flags = os.O_WRONLY if writing else os.O_RDONLY
         descriptor = os.open(f"{self.path}/{path}", flags | os.O_NONBLOCK | os.O_CLOEXEC)

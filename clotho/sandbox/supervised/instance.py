@@ -82,6 +82,22 @@ class SupervisedSandbox(SupervisedFiles):
                 if not await set_within(changed, min(remaining, recheck)):
                     await self._in_thread(self._ask_to_run, key)
 
+    async def wait_output(self, key: str, size: int, timeout: float) -> JobStatus:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        changed = asyncio.Event()
+        done, out = (self._jobs.file(key, name) for name in ("done", "out"))
+        with self.control.watching(changed, done) as ending:
+            while True:
+                changed.clear()
+                # Anew each time: a job that hadn't started had no output to watch.
+                with self.control.growing(changed, out) as growing:
+                    status = await self._in_thread(self._status, key)
+                    remaining = deadline - loop.time()
+                    if status.state is not JobState.RUNNING or status.output_size > size or remaining <= 0:
+                        return status
+                    await set_within(changed, min(remaining, ending, growing))
+
     def _status(self, key: str) -> JobStatus:
         return self._with_exhausted(key, self._jobs.status(key, self._incarnation))
 

@@ -120,5 +120,8 @@ class Control(Protocol):
         Yields the seconds after which to look all the same.
         """
 
+    def growing(self, event: asyncio.Event, path: str) -> AbstractContextManager[float]:
+        """Set `event` when a file that is there grows; yields as `watching`."""
+
     def pipe(self, path: str, *, writing: bool) -> AbstractContextManager[Pipe]:
         """Open a FIFO: at once for reading, OSError for writing as long as nobody reads."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+MODIFY = 0x0000_0002
 CLOSE_WRITE = 0x0000_0008
 MOVED_TO = 0x0000_0080
 CREATE = 0x0000_0100
@@ -70,6 +71,12 @@ class Watches:
     def closing(self, file: Path, event: asyncio.Event) -> Iterator[float]:
         """Set `event` when a process that has `file` open for writing closes it, or dies; yields as `entry`."""
         with self._watch(file, CLOSE_WRITE, b"", event) as recheck:
+            yield recheck
+
+    @contextmanager
+    def growing(self, file: Path, event: asyncio.Event) -> Iterator[float]:
+        """Set `event` when something is written to `file`; yields as `entry`."""
+        with self._watch(file, MODIFY, b"", event) as recheck:
             yield recheck
 
     @contextmanager

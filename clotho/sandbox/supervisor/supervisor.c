@@ -6,9 +6,11 @@
  *   supervisor host CONTROL_PATH USER LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES
  *   supervisor begin CONTROL_PATH USER LEASE_SECONDS MAX_PROCESSES MAX_FILE_BYTES DIRECTORY VARIABLE...
  *   supervisor relay
+ *   supervisor port NUMBER MOST_BYTES
  *
  * (`enter` prepares a process of the host for `serve`: see enter.c. `contain` is `serve` in a container: see contain.c.
- * `host` is `contain`, and `begin` is `serve` beside other processes, for a worker elsewhere: see relay.c.)
+ * `host` is `contain`, and `begin` is `serve` beside other processes, for a worker elsewhere: see relay.c.
+ * `port` is a command in the sandbox: see port.c.)
  * CONTROL is an inherited descriptor of the control directory; READY one that its instance id is written to.
  *
  * As PID 1 of a pid namespace it can't be killed or stopped from inside, and the kernel ends the whole sandbox when
@@ -41,6 +43,7 @@
 #include "manifest.h"
 #include "measure.h"
 #include "output.h"
+#include "port.h"
 #include "relay.h"
 #include "relay_files.h"
 #include "requests.h"
@@ -319,5 +322,6 @@ int main(int argc, char **argv) {
     }
     if (argc >= 8 && !strcmp(argv[1], "begin")) return begin_command(argv + 2, argv + 8);
     if (argc == 2 && !strcmp(argv[1], "relay")) return relay();
+    if (argc == 4 && !strcmp(argv[1], "port")) return serve_port((int)natural(argv[2]), natural(argv[3]));
     return 2;
 }

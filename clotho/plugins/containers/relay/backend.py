@@ -84,6 +84,7 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
     ) -> SupervisedSandbox:
         if spec.backend.kind != self._machine.kind:
             raise InvalidInput(f"sandboxes of {spec.backend.name} aren't made by {self._machine.kind}")
+        spec.require_no_mounts(f"{self._machine.kind} elsewhere")
         if spec.limits == "required":
             raise IsolationUnavailable("the disk of a machine elsewhere can't be bounded (limits: required)")
         folder = self._folder(lease)

@@ -22,6 +22,8 @@ from clotho.sandbox.supervised.files import KEY, NO_FILE, SMALL_BYTES, damaged
 from clotho.sandbox.supervised.interface import JOBS, fence_mark
 
 RECHECK_SECONDS = 30.0
+POLL_SECONDS = 0.05
+"""Seconds after which a waiter looks whether a file has grown: a relay tells of new entries alone."""
 ROOM_BYTES = 64 << 10
 MOST_FOLLOWED = 64
 FOLLOWED = ("started", "done", "pid", "out")
@@ -241,6 +243,10 @@ class RelayedControl:
             yield RECHECK_SECONDS
         finally:
             watching.cancel()
+
+    @contextmanager
+    def growing(self, event: asyncio.Event, path: str) -> Iterator[float]:
+        yield POLL_SECONDS
 
     @contextmanager
     def pipe(self, path: str, *, writing: bool) -> Iterator[RelayPipe]:

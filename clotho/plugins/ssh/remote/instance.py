@@ -64,6 +64,7 @@ class RemoteInstance:
 
     start = forwarded(SandboxInstance.start)
     wait = forwarded(SandboxInstance.wait)
+    wait_output = forwarded(SandboxInstance.wait_output)
     output = forwarded(SandboxInstance.output)
     kill = forwarded(SandboxInstance.kill)
     send_input = forwarded(SandboxInstance.send_input)

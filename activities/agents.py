@@ -1,0 +1,156 @@
+"""Activities of agents that are programs with a loop of their own."""
+
+import asyncio
+import logging
+from functools import partial
+
+from temporalio import activity
+from temporalio.client import (
+    Client,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+    WorkflowUpdateStage,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.claims import WorkClaim, WorkClaims
+from activities.guard import activity_guard
+from activities.sandbox import Sandboxes
+from clotho import failpoints
+from clotho.errors import HostUnavailable, Unavailable
+from clotho.identifiers.rollout_keys import (
+    agent_claims_prefix,
+    agent_key,
+    asked_key,
+    asked_prefix,
+    asked_tools_key,
+    prompt_key,
+    servers_prefix,
+    turn_key,
+)
+from clotho.journal import Journal
+from clotho.plugin import load_with_needs, plugins
+from clotho.rollouts.agent_program import AgentProgram, AnsweredTurn, ProgramEntry, Stage
+from clotho.rollouts.asked import AskedEntry, AskedTools
+from clotho.rollouts.program_end import AskedTurn, ProgramEnd, ProgramRequest
+from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.turn import TurnEntry
+from clotho.runs.manifest import read_manifest
+
+log = logging.getLogger("clotho")
+
+UPDATE = "sample_asked"
+"""The update of the rollout's workflow that samples a turn."""
+AGAIN_SECONDS = 0.5
+NO_WORKFLOW = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
+
+
+class Agents:
+    """Activities of the queues where sandboxes live."""
+
+    def __init__(self, journal: Journal, sandboxes: Sandboxes, claims: WorkClaims, client: Client) -> None:
+        self._journal = journal
+        self._sandboxes = sandboxes
+        self._claims = claims
+        self._client = client
+
+    @activity.defn
+    async def run_program(self, request: ProgramRequest) -> ProgramEnd:
+        """Run the agent's program in a sandbox to its end, or find how it ended in the journal."""
+        key = agent_key(request.rollout, request.lease)
+        async with activity_guard(
+            request.rollout, on_cancel=lambda: self._journal.cancel_flight(key), queue=self._claims.queue
+        ):
+            entry = await self._journal.once(key, ProgramEntry, lambda: self._run(request))
+            await failpoints.reach("program.journalled", key)
+        return entry.end
+
+    async def _run(self, request: ProgramRequest) -> ProgramEntry:
+        rollout = request.rollout
+        await self._claims.take(agent_claims_prefix(rollout))
+        mark = WorkClaim(process=f"{activity.info().attempt}", queue=self._claims.queue)
+        server = await self._journal.append(servers_prefix(rollout), mark) + 1
+        manifest = await read_manifest(self._journal, request.run)
+        prompt = await self._journal.read_required(prompt_key(rollout), Prompt)
+        stage = Stage(
+            rollout=rollout,
+            manifest=manifest,
+            prompt=prompt,
+            sandbox=await self._sandboxes.attach(rollout, request.lease),
+            lease=request.lease,
+            server=server,
+            seconds_left=request.seconds_left,
+            counted=request.asked,
+            asked=partial(self._asked, rollout),
+            turns=partial(self._turns, rollout),
+            ask=partial(self._ask, rollout),
+            answer=partial(self._answer, rollout, asyncio.Lock()),
+        )
+        entry = await program_named(prompt.program)(stage)
+        await failpoints.reach("program.ended", agent_key(rollout, request.lease))
+        # Before its end is known: a sandbox that is lost later comes back as the program left it.
+        await self._sandboxes.checkpoint_as_left(rollout, request.lease, manifest.checkpoint_mb)
+        return entry
+
+    async def _asked(self, rollout: str) -> dict[int, AskedEntry]:
+        keys = await self._journal.keys(asked_prefix(rollout))
+        entries = await self._journal.read_many(keys, AskedEntry)
+        numbered = zip(keys, entries, strict=True)
+        return {int(key.rpartition("/")[2]): entry for key, entry in numbered if entry is not None}
+
+    async def _turns(self, rollout: str, numbers: list[int]) -> dict[int, TurnEntry]:
+        entries = await self._journal.read_many([turn_key(rollout, number) for number in numbers], TurnEntry)
+        return {number: entry for number, entry in zip(numbers, entries, strict=True) if entry is not None}
+
+    async def _ask(self, rollout: str, number: int, asked: AskedEntry, tools: AskedTools) -> int:
+        await self._journal.write(asked_tools_key(rollout, asked.tools), tools)
+        while (kept := await self._journal.write(asked_key(rollout, number), asked)) != asked:
+            if kept.call == asked.call:
+                break
+            number += 1
+        return number
+
+    async def _answer(self, rollout: str, in_order: asyncio.Lock, turn: int) -> AnsweredTurn:
+        answered = await self._updated(rollout, in_order, turn)
+        if answered.failed:
+            await asyncio.Event().wait()  # until the workflow's cancel comes
+        if answered.limit is not None:
+            return AnsweredTurn(None, answered.limit)
+        return AnsweredTurn(await self._journal.read_required(turn_key(rollout, turn), TurnEntry))
+
+    async def _updated(self, rollout: str, in_order: asyncio.Lock, turn: int) -> AskedTurn:
+        """Ask the workflow for a turn until it answers: an update may die with its server, and keeps its id.
+
+        The workflow takes turns in the order of their numbers, so that a limit leaves none out between others.
+        """
+        workflow = self._client.get_workflow_handle(rollout)
+        while True:
+            try:
+                async with in_order:
+                    update = await workflow.start_update(
+                        UPDATE,
+                        turn,
+                        wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+                        id=f"turn-{turn}",
+                        result_type=AskedTurn,
+                    )
+                answered: AskedTurn = await update.result()
+                return answered
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+            except WorkflowUpdateFailedError as error:
+                log.info("turn %d of %s is asked for again: %s", turn, rollout, error.cause)
+            except RPCError as error:
+                if error.status in NO_WORKFLOW:
+                    raise Unavailable(f"the workflow of {rollout} takes no updates: {error}") from error
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+def program_named(name: str | None) -> AgentProgram:
+    """The program that a run's agent is. Raises HostUnavailable where no plugin of this host offers it."""
+    for plugin in plugins().values():
+        if name is not None and (target := plugin.agents.get(name)) is not None:
+            program: AgentProgram = load_with_needs(plugin, target)
+            return program
+    raise HostUnavailable(f"no plugin of this host offers the agent {name!r}: install its package there")

@@ -1,0 +1,100 @@
+"""HTTP over a connection of the port: one request, and one answer after which the connection is closed."""
+
+from dataclasses import dataclass, field
+
+import h11
+
+from clotho.plugins.harness.port import Connection, Port
+
+CLOSES = ("connection", "close")
+
+
+@dataclass(frozen=True)
+class HttpRequest:
+    method: str
+    path: str
+    """Without its query."""
+    headers: dict[str, str]
+    """By names in small letters."""
+    body: bytes
+
+
+class Unserved(Exception):
+    """What came is no request that can be served."""
+
+
+@dataclass
+class Exchange:
+    """One connection as HTTP sees it."""
+
+    port: Port
+    connection: Connection
+    _http: h11.Connection = field(default_factory=lambda: h11.Connection(h11.SERVER))
+    _head: h11.Request | None = None
+    _body: bytearray = field(default_factory=bytearray)
+    begun: bool = False
+    """Whether the answer's head was sent."""
+
+    def read(self) -> HttpRequest | None:
+        """The request, once all of it has come. Raises Unserved."""
+        received, self.connection.received = bytes(self.connection.received), bytearray()
+        try:
+            self._http.receive_data(received)
+            while True:
+                match self._http.next_event():
+                    case h11.Request() as head:
+                        self._head = head
+                    case h11.Data(data=data):
+                        self._body += data
+                    case h11.EndOfMessage():
+                        return self._whole()
+                    case _:
+                        return None
+        except h11.RemoteProtocolError as error:
+            raise Unserved(str(error)) from error
+
+    def _whole(self) -> HttpRequest:
+        assert self._head is not None
+        headers = {name.decode(): value.decode("latin-1") for name, value in self._head.headers}
+        path = self._head.target.decode("latin-1").partition("?")[0]
+        return HttpRequest(self._head.method.decode(), path, headers, bytes(self._body))
+
+    @property
+    def waits_for_leave(self) -> bool:
+        """Whether the client sends its body only when it is told to."""
+        return self._http.they_are_waiting_for_100_continue
+
+    async def give_leave(self) -> None:
+        await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+
+    async def answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
+        """Send a whole answer, and close."""
+        length = str(len(body))
+        head = h11.Response(
+            status_code=status, headers=[("content-type", kind), ("content-length", length), CLOSES]
+        )
+        events = [head, *([h11.Data(data=body)] if body and self._not_head() else []), h11.EndOfMessage()]
+        await self._send(*events)
+        await self.port.close(self.connection)
+
+    def _not_head(self) -> bool:
+        return self._head is None or self._head.method != b"HEAD"
+
+    async def begin_stream(self, first: bytes) -> None:
+        self.begun = True
+        head = h11.Response(
+            status_code=200,
+            headers=[("content-type", "text/event-stream"), ("cache-control", "no-cache"), CLOSES],
+        )
+        await self._send(head, *([h11.Data(data=first)] if first else []))
+
+    async def stream(self, content: bytes) -> None:
+        await self._send(h11.Data(data=content))
+
+    async def end_stream(self, content: bytes) -> None:
+        await self._send(h11.Data(data=content), h11.EndOfMessage())
+        await self.port.close(self.connection)
+
+    async def _send(self, *events: h11.Event) -> None:
+        content = b"".join(self._http.send(event) or b"" for event in events)
+        await self.port.send(self.connection, content)

@@ -1,0 +1,155 @@
+"""A port of the sandbox's loopback, which this process serves from outside of it.
+
+The port is a job of the sandbox (`clotho/sandbox/supervisor/port.c`) and outlives this process. Its output is the
+log of all that has come in: a process that takes over reads it from the beginning, and finds every connection that
+still waits for its answer. Callbacks are called in the log's order, so that whatever follows from them alone is the
+same in every process.
+"""
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from clotho.errors import SandboxUnavailable
+from clotho.identifiers.hashed import job_key
+from clotho.sandbox.backend import Job, JobState, SandboxInstance
+from clotho.sandbox.supervisor import supervisor_path
+from clotho.tools import shell
+
+HEAD = struct.Struct(">IcI")
+NUMBER = struct.Struct(">I")
+MOST_PIECE = 1 << 20
+"""Bytes of an answer in one frame."""
+READ_BYTES = 1 << 20
+MOST_REQUEST_BYTES = 32 << 20
+MOST_LOG_BYTES = 1 << 30
+"""Bytes that a port may write before it is begun anew."""
+LOOK_SECONDS = 10.0
+BEGIN_SECONDS = 30.0
+
+
+@dataclass
+class Connection:
+    """A connection to the port, as its log tells of it."""
+
+    number: int
+    received: bytearray = field(default_factory=bytearray)
+    delivered: bool = False
+    """The answer was handed over whole."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+Changed = Callable[[Connection], Awaitable[None]]
+
+
+class Port:
+    """The port of one sandbox; `scope` names it, and `server` is higher than those of earlier servers.
+
+    `changed` is awaited whenever a connection has received something, was delivered, or has ended.
+    """
+
+    def __init__(
+        self,
+        sandbox: SandboxInstance,
+        scope: tuple[str | int, ...],
+        number: int,
+        server: int,
+        changed: Changed,
+    ) -> None:
+        self._sandbox = sandbox
+        self._key = job_key(*scope, "port")
+        self._program = job_key(*scope, "port", "program")
+        self._number = number
+        self._server = NUMBER.pack(server)
+        self._changed = changed
+        self._connections: dict[int, Connection] = {}
+        self._rest = b""
+        self._offset = 0
+        self._sent = 0
+        self._sending = asyncio.Lock()
+        self.serving = asyncio.Event()
+        """Set when earlier servers have no effect any more, and all that they were told has been read."""
+
+    async def begin(self) -> None:
+        """Have the port open in the sandbox."""
+        path = await self._placed()
+        script = f"{shell.SYSTEM_PATH}\nchmod +x {path}\nexec {path} port {self._number} {MOST_REQUEST_BYTES}"
+        job = Job(key=self._key, script=script, session="gateway", max_output=MOST_LOG_BYTES)
+        await self._sandbox.start(job)
+        await self._say(0, b"T", b"")
+
+    async def _placed(self) -> str:
+        """The path of the program for the sandbox's processors, written there once."""
+        looked = Job(
+            key=job_key(self._key, "machine"), script=f"{shell.SYSTEM_PATH}\nuname -m", timeout=BEGIN_SECONDS
+        )
+        await self._sandbox.start(looked)
+        status = await self._sandbox.wait(looked.key, BEGIN_SECONDS)
+        machine = (await self._sandbox.output(looked.key)).decode(errors="replace").strip()
+        if status.state is not JobState.EXITED or not machine:
+            raise SandboxUnavailable(f"the sandbox doesn't tell its processors' kind: {status.state}")
+        program = await asyncio.to_thread(supervisor_path(machine).read_bytes)
+        return await self._sandbox.write_file(
+            f"/tmp/.clotho-port-{self._program[:16]}", program, key=self._program
+        )
+
+    async def serve(self) -> None:
+        """Follow the log until the port has ended. Raises SandboxLost where its sandbox is gone."""
+        while True:
+            status = await self._sandbox.wait_output(self._key, self._offset, LOOK_SECONDS)
+            while self._offset < status.output_size:
+                chunk = await self._sandbox.output(self._key, self._offset, READ_BYTES)
+                if not chunk:
+                    break
+                self._offset += len(chunk)
+                await self._read(chunk)
+            if status.state is JobState.LOST:
+                raise shell.lost("the harness' port was in a sandbox that is gone", status)
+            if status.state not in shell.UNFINISHED:
+                return
+
+    async def send(self, connection: Connection, content: bytes) -> None:
+        for at in range(0, len(content), MOST_PIECE):
+            await self._say(connection.number, b"D", content[at : at + MOST_PIECE])
+
+    async def close(self, connection: Connection) -> None:
+        """Close a connection when all that it was sent has been handed over."""
+        await self._say(connection.number, b"C", b"")
+
+    async def _say(self, number: int, kind: bytes, content: bytes) -> None:
+        frame = HEAD.pack(number, kind, NUMBER.size + len(content)) + self._server + content
+        async with self._sending:
+            self._sent += 1
+            request = job_key(self._key, "in", NUMBER.unpack(self._server)[0], self._sent)
+            await self._sandbox.send_input(self._key, frame, request)
+
+    async def _read(self, chunk: bytes) -> None:
+        self._rest += chunk
+        at = 0
+        while len(self._rest) - at >= HEAD.size:
+            number, kind, size = HEAD.unpack_from(self._rest, at)
+            if len(self._rest) - at < HEAD.size + size:
+                break
+            content = self._rest[at + HEAD.size : at + HEAD.size + size]
+            at += HEAD.size + size
+            await self._obey(number, kind, content)
+        self._rest = self._rest[at:]
+
+    async def _obey(self, number: int, kind: bytes, content: bytes) -> None:
+        if kind == b"T" and content == self._server:
+            self.serving.set()
+        connection = self._connections.get(number)
+        match kind, connection:
+            case b"O", None:
+                self._connections[number] = Connection(number)
+            case b"D", Connection():
+                connection.received += content
+                await self._changed(connection)
+            case b"W", Connection():
+                connection.delivered = True
+                await self._changed(connection)
+            case b"E", Connection():
+                del self._connections[number]
+                connection.ended.set()
+                await self._changed(connection)

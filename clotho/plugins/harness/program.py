@@ -1,0 +1,139 @@
+"""A harness in a rollout's sandbox: started once, served until it ends, and what it was."""
+
+import asyncio
+from dataclasses import dataclass
+
+from clotho.errors import InvalidInput, SandboxLost
+from clotho.identifiers.hashed import job_key
+from clotho.models.messages import ChatMessage
+from clotho.plugins.harness.dialects.canonical import text_of
+from clotho.plugins.harness.digest import Normalization
+from clotho.plugins.harness.gateway import Gateway
+from clotho.plugins.harness.harnesses import harness_of
+from clotho.plugins.harness.harnesses.harness import NOT_STARTED, Harness, Start
+from clotho.plugins.harness.settings import HarnessSettings
+from clotho.rollouts.agent_program import ProgramEntry, Stage
+from clotho.rollouts.program_end import ProgramEnd
+from clotho.sandbox.backend import Job, JobState, JobStatus
+from clotho.tools import shell
+
+GRACE_SECONDS = 30.0
+"""Seconds in which a harness has to end after it was told of a limit."""
+OUTPUT_CHARACTERS = 20_000
+LOOK_SECONDS = 2.0
+ACTIVE_SECONDS = "max_active_seconds"
+
+
+async def run_harness(stage: Stage) -> ProgramEntry:
+    """Run the harness of a run in a sandbox, or go on with the one that is there, to its end.
+
+    Raises SandboxLost where the harness failed by itself: it starts anew in another sandbox, as the item begins.
+    """
+    settings = stage.manifest.tool_settings.of(HarnessSettings) or HarnessSettings()
+    name = stage.prompt.program
+    assert name is not None
+    return await HarnessRun(stage, settings, harness_of(name, settings)).to_its_end()
+
+
+@dataclass
+class HarnessRun:
+    """One start of a harness."""
+
+    stage: Stage
+    settings: HarnessSettings
+    harness: Harness
+
+    async def to_its_end(self) -> ProgramEntry:
+        key = job_key(self.stage.rollout, "harness", self.stage.lease)
+        sandbox = self.stage.sandbox
+        normalization = Normalization(self.harness.volatile, (sandbox.workspace, sandbox.home))
+        gateway = Gateway(
+            self.stage, self.settings.port, key, normalization, self.harness.aside_without_tools
+        )
+        await gateway.begin()
+        serving = asyncio.create_task(gateway.serve())
+        running = asyncio.create_task(self._ended(key, gateway))
+        try:
+            await asyncio.wait({serving, running}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                await serving
+                raise SandboxLost("the harness' port has ended")
+            status, limit = await running
+            await gateway.finish()
+        except asyncio.CancelledError:
+            await asyncio.shield(sandbox.kill(key))
+            raise
+        finally:
+            for task in (serving, running):
+                task.cancel()
+        return await self._entry(key, gateway, status, limit or gateway.limit)
+
+    async def _ended(self, key: str, gateway: Gateway) -> tuple[JobStatus, str | None]:
+        """Start the harness unless it has started, and wait for its end, or end it at a limit; returns that."""
+        await self._start(key)
+        told_at: float | None = None
+        clock = asyncio.get_running_loop().time
+        while True:
+            status = await self.stage.sandbox.wait(key, LOOK_SECONDS)
+            if status.state is JobState.LOST:
+                raise shell.lost("the harness was running in a sandbox that is gone", status)
+            if status.state not in shell.UNFINISHED:
+                return status, None
+            if gateway.limit_told.is_set() and told_at is None:
+                told_at = clock()
+            if told_at is not None and clock() - told_at > GRACE_SECONDS:
+                return await self._killed(key), gateway.limit
+            left = self.stage.seconds_left
+            if left is not None and gateway.clock.worked + gateway.sampled_seconds > left:
+                return await self._killed(key), ACTIVE_SECONDS
+
+    async def _killed(self, key: str) -> JobStatus:
+        await self.stage.sandbox.kill(key)
+        return await self.stage.sandbox.wait(key, GRACE_SECONDS)
+
+    async def _start(self, key: str) -> None:
+        sandbox = self.stage.sandbox
+        start = Start(
+            task=task_of(self.stage.prompt.messages),
+            url=f"http://127.0.0.1:{self.settings.port}",
+            key=key,
+            model=self.stage.manifest.model,
+            workdir=sandbox.workspace,
+            home=sandbox.home,
+            context_tokens=None,
+        )
+        launch = self.harness.start(start)
+        for path, content in launch.files.items():
+            await sandbox.write_file(path, content, key=job_key(key, "file", path))
+        await sandbox.start(Job(key=key, script=launch.script))
+
+    async def _entry(self, key: str, gateway: Gateway, status: JobStatus, limit: str | None) -> ProgramEntry:
+        sandbox, counts = self.stage.sandbox, gateway.counts
+        size = max(0, status.output_size - OUTPUT_CHARACTERS)
+        output = (await sandbox.output(key, size, OUTPUT_CHARACTERS)).decode(errors="replace")
+        code = status.exit_code if status.exit_code is not None else -1
+        if code in NOT_STARTED and not counts.calls:
+            raise InvalidInput(
+                f"{self.harness.program} can't be started in the sandbox: {output[-500:].strip()}. To have it: "
+                f"{self.harness.install}"
+            )
+        if limit is None and not gateway.overflowed and code in self.harness.own_failures:
+            raise SandboxLost(f"{self.harness.name} failed by itself with exit code {code}: {output[-500:]}")
+        return ProgramEntry(
+            end=ProgramEnd(
+                exit_code=code,
+                seconds=gateway.clock.worked,
+                limit=limit,
+                context_overflow=gateway.overflowed and limit is None,
+            ),
+            output=output,
+            calls=counts.calls,
+            matched=counts.matched,
+            diverged_at=counts.diverged_at,
+            repeated=counts.repeated,
+        )
+
+
+def task_of(messages: tuple[ChatMessage, ...]) -> str:
+    """The task as a harness is told it: the texts of the prompt's messages, the system's first."""
+    return "\n\n".join(text_of(message.content) for message in messages if message.content)
