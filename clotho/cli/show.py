@@ -352,7 +352,7 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
     defective = f", {summary.defective_calls} not as written" if summary.defective_calls else ""
     calls = f"{amount(summary.tool_calls, 'tool call')} ({amount(summary.tool_errors, 'error')}{defective}), "
     if program is not None:
-        calls = ""  # they are its own: the workflow counts none
+        calls = ""  # it makes them by itself, and the workflow counts none
     console.print(
         f"{ending_text(summary.ending)}: {amount(summary.turns, 'turn')}, {calls}"
         f"{amount(summary.sampled_tokens, 'token')}, {summary.active_seconds:.1f} s active"

@@ -136,10 +136,15 @@ def messages_added(entry: AskedEntry, results: Mapping[int, ProgramResults]) -> 
     return tuple(message for message in entry.messages if message not in shown)
 
 
+def is_first_of_start(number: int, asked: Mapping[int, AskedEntry]) -> bool:
+    """Whether a call is the first that a program made which had been started anew."""
+    return asked[number].start > max((entry.start for at, entry in asked.items() if at < number), default=0)
+
+
 def asked_text(number: int, asked: Mapping[int, AskedEntry]) -> str:
     """How a call goes on from earlier ones, where it doesn't just go on from the last; else empty."""
     entry, told = asked[number], list[str]()
-    if entry.start > max((asked[each].start for each in range(number) if each in asked), default=0):
+    if is_first_of_start(number, asked):
         told.append(f"the program was started anew, in sandbox {entry.start}: new calls from here on")
     if entry.aside:
         told.append("beside the task: no training data")

@@ -115,7 +115,11 @@ async def test_show_tells_a_programs_conversations_its_calls_and_its_end(
     await write_end(journal)
     ended = (await clotho("show", ROLLOUT, "--store", store)).output
     assert_in_order(
-        ended, OUTPUT, "reward 1", "completed: 5 turns, 25 tokens, 7.5 s active", "lost sandboxes: 1"
+        ended,
+        OUTPUT,
+        "reward 1",
+        "completed: 5 turns, 25 tokens, 7.5 s active",
+        "lost sandboxes: 1",
     )
     record = json.loads((await clotho("show", ROLLOUT, "--store", store, "--json")).output)
     assert record["programs"]["1"] == json.loads(END.model_dump_json())

@@ -24,7 +24,13 @@ from clotho.identifiers.rollout_keys import (
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage, ToolCall
 from clotho.rollouts.agent_program import ProgramEntry
-from clotho.rollouts.asked import AskedEntry, asked_text, messages_added, program_results
+from clotho.rollouts.asked import (
+    AskedEntry,
+    asked_text,
+    is_first_of_start,
+    messages_added,
+    program_results,
+)
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.lease import LeaseEntry
@@ -66,6 +72,8 @@ class TurnView:
     """What the agent's program asked; it made the calls by itself."""
     note: str = ""
     """How that goes on from earlier turns, where it isn't from the one before."""
+    anew: bool = False
+    """Whether the program was started anew before."""
     added: Sequence[ChatMessage] = ()
     """Messages that it sent beside results of its calls."""
 
@@ -254,6 +262,7 @@ def _program_turns(
                 repaired.get(number, ()),
                 asked.get(number),
                 asked_text(number, asked) if number in asked else "",
+                number in asked and is_first_of_start(number, asked),
                 messages_added(asked[number], results) if number in asked else (),
             )
         )
