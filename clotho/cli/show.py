@@ -184,6 +184,7 @@ class StepPrinter:
         self._calls_left: list[str] = []
         self._lease = 0
         self._program = False
+        self._prompt: Sequence[ChatMessage] = ()
         self._asked: dict[int, AskedEntry] = {}
         self._sampled: dict[int, TurnEntry] = {}
         self._results: dict[int, ProgramResults] = {}
@@ -197,6 +198,7 @@ class StepPrinter:
     async def _print_prompt(self) -> bool:
         if not self._prompted and (prompt := await self._journal.read(prompt_key(self._rollout), Prompt)):
             self._prompted, self._program = True, prompt.program is not None
+            self._prompt = prompt.messages
             if prompt.delegated is not None:
                 heading(self._console, f"task of {prompt.delegated.parent}, call {prompt.delegated.call}")
             for message in prompt.messages:
@@ -248,7 +250,8 @@ class StepPrinter:
                 for entry in results.entries:
                     show_program_call(self._console, entry)
         for message in messages_added(asked, self._results):
-            show_message(self._console, message, SHOWN_CHARACTERS)
+            if message not in self._prompt:
+                show_message(self._console, message, SHOWN_CHARACTERS)
         self._sampled[number] = turn
 
 
