@@ -126,12 +126,16 @@ async def test_show_tells_a_programs_conversations_its_calls_and_its_end(
     assert record["transcript"]["steps"][2]["calls"][0]["content"] == "2 passed"
 
 
-async def test_turns_after_one_that_is_still_sampled_are_not_shown_yet(
-    journal: Journal, tmp_path: Path
+async def test_a_turn_that_is_still_sampled_while_later_ones_are_done(
+    journal: Journal, tmp_path: Path, view: StartViewer
 ) -> None:
     await journal.delete([f"{ROLLOUT}/turn/0003"])
     record = json.loads((await clotho("show", ROLLOUT, "--store", tmp_path / "store", "--json")).output)
     assert len(record["transcript"]["steps"]) == 3
+    url = await view(tmp_path / "store", **NOWHERE)
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
+        page = text_of((await client.get(f"/r/{ROLLOUT}")).text)
+    assert_in_order(page, "Say what you did.", "assistant, turn 3 entry It is being sampled.", "It is done.")
 
 
 async def test_exports_have_a_programs_calls_and_tools(journal: Journal) -> None:
