@@ -56,7 +56,7 @@ SUPERVISOR_LAYERS = (
     "command conduits file freeze input manifest measure member output port relay_files",
     "execution pack unpack waits",
     "transfer",
-    "contain enter relay requests",
+    "contain enter port relay requests",
     "supervisor",
 )
 """Source files of the supervisor, each of which may call those of the lines before its own."""
