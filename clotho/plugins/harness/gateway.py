@@ -10,25 +10,39 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from clotho.models.messages import ChatMessage
-from clotho.plugins.harness.calls import Calls, Slot
+from clotho.plugins.harness.calls import Calls, Slot, without_messages
 from clotho.plugins.harness.dialects import BY_PATH
 from clotho.plugins.harness.dialects.canonical import Answer, Asked, InvalidRequest
 from clotho.plugins.harness.dialects.dialect import Dialect, ErrorKind
 from clotho.plugins.harness.digest import Normalization
 from clotho.plugins.harness.exchange import Exchange, HttpRequest, Unserved
 from clotho.plugins.harness.port import Connection, Port
-from clotho.rollouts.agent_program import AnsweredTurn, Stage
+from clotho.rollouts.agent_program import MOST_ASKED_AT_ONCE, AnsweredTurn, Stage
 from clotho.rollouts.asked import AskedEntry, AskedTools
 from clotho.rollouts.turn import TurnEntry
+from clotho.sandbox.backend import JobStatus
 
 PING_SECONDS = 10.0
+SHORT = 1 << 14
+"""Bytes that are worked on at once: in any form they take no tenth of a second."""
 CHARACTERS_A_TOKEN = 4
 """For counts that clients ask for before they send a request."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def beside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of `work` on so many bytes, in a thread unless they are few."""
+    if size <= SHORT:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 @dataclass
@@ -99,12 +113,15 @@ class Gateway:
         self._served: dict[int, Served] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._flights: dict[int, asyncio.Task[AnsweredTurn]] = {}
+        self._asking = asyncio.Semaphore(MOST_ASKED_AT_ONCE)
         self._calls = Calls({}, {})
+        self._over = False
+        """The harness has ended: what it left behind gets no further turns."""
         self.counts = Counts()
         self.clock = Clock()
         self.sampled_seconds = 0.0
         self.limit: str | None = None
-        self.limit_told = asyncio.Event()
+        """The limit that ends the harness."""
         self.overflowed = False
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what a call failed with: the attempt ends then, and another goes on."""
@@ -113,14 +130,18 @@ class Gateway:
         """Read what is known of the rollout's calls, have the workflow count them, and open the port."""
         asked = await self._stage.asked()
         turns = await self._stage.turns(sorted(asked))
+        await asyncio.to_thread(self._recall, asked, turns)
+        for turn in sorted(turns.keys() - set(self._stage.counted)):
+            await self._stage.answer(turn)
+        await self._port.begin()
+
+    def _recall(self, asked: dict[int, AskedEntry], turns: dict[int, TurnEntry]) -> None:
         self._calls = Calls(asked, {})
         for turn in sorted(asked):
             self._calls.digests[turn] = self._digests_of(turn)
             if turn in turns:
                 self._calls.add_answer(turn, turns[turn], self._digest_of_answer(turns[turn]))
-        for turn in sorted(turns.keys() - set(self._stage.counted)):
-            await self._stage.answer(turn)
-        await self._port.begin()
+        self._calls.asked = {turn: without_messages(entry) for turn, entry in asked.items()}
 
     def _digests_of(self, turn: int) -> list[str]:
         entry = self._calls.asked[turn]
@@ -137,17 +158,21 @@ class Gateway:
     def _digest(self, message: ChatMessage) -> str:
         return self._normalization.digest(message)
 
-    async def serve(self) -> None:
-        """Serve until the port has ended or the task is cancelled."""
-        following = asyncio.create_task(self._port.serve())
+    async def serve(self) -> JobStatus:
+        """Serve until the port has ended; returns how. What is begun ends with this call."""
+        following = self._following = asyncio.create_task(self._port.serve())
         serving = asyncio.create_task(self._serve_waiting())
         try:
-            done, _ = await asyncio.wait({following, self.failure}, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                await each
+            either: set[asyncio.Future[Any]] = {following, self.failure}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self.failure.done():
+                self.failure.result()
+            return await following
         finally:
-            for task in (following, serving, *self._tasks.values()):
+            begun = (following, serving, *self._tasks.values(), *self._flights.values())
+            for task in begun:
                 task.cancel()
+            await asyncio.gather(*begun, return_exceptions=True)
 
     async def _serve_waiting(self) -> None:
         """Answer, once earlier servers have no effect any more, what still waits for its answer."""
@@ -156,8 +181,14 @@ class Gateway:
             self._begin_answer(number, served)
 
     async def finish(self) -> None:
-        """Wait for the turns that are being sampled: they are paid for."""
+        """Take no further calls, and wait for the turns that are being sampled: they are paid for."""
+        self._over = True
+        caught_up = asyncio.create_task(self._port.serving.wait())
+        either: set[asyncio.Future[Any]] = {caught_up, self._following, self.failure}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        caught_up.cancel()
         await asyncio.gather(*self._flights.values())
+        await self._port.end()
 
     # ---- connections ----
 
@@ -173,6 +204,8 @@ class Gateway:
                 task.cancel()
         elif connection.delivered and served is not None:
             served.slot.waits, served.slot.delivered = False, True
+            if served.slot.turn not in self._calls.turns:
+                self._flight(served.slot.turn)  # an earlier server has told of a limit: which one?
         elif connection.received:
             await self._received(connection)
 
@@ -181,30 +214,32 @@ class Gateway:
         if exchange is None:
             exchange = self._exchanges[connection.number] = Exchange(self._port, connection)
         try:
-            request = await asyncio.to_thread(exchange.read)
+            request = await beside(len(connection.received), exchange.read)
         except Unserved as error:
             self._reply(exchange, 400, json.dumps({"error": {"message": str(error)}}).encode())
             return
         if request is not None:
             await self._requested(exchange, request)
         elif exchange.waits_for_leave:
-            self._begin(exchange, exchange.give_leave())
+            self._begin(exchange, exchange.give_leave)
 
     def _reply(self, exchange: Exchange, status: int, body: bytes) -> None:
-        self._begin(exchange, exchange.answer(status, body))
+        self._begin(exchange, lambda: exchange.answer(status, body))
 
-    def _begin(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        """Do what is sent over a connection, once this process is the one that answers."""
+    def _begin(self, exchange: Exchange, send: Callable[[], Awaitable[None]]) -> None:
+        """Send something over a connection, after what it is sent already, once this process is who answers."""
+        connection = exchange.connection
+        before = self._tasks.get(connection.number)
 
         async def run() -> None:
             await self._port.serving.wait()
-            if exchange.connection.delivered or exchange.connection.ended.is_set():
-                work.close()
-            else:
-                await work
+            if before is not None:
+                await before
+            if not connection.delivered and not connection.ended.is_set():
+                await send()
 
         task = asyncio.create_task(run())
-        self._tasks[exchange.connection.number] = task
+        self._tasks[connection.number] = task
         task.add_done_callback(self._note_failure)
 
     def _note_failure(self, task: "asyncio.Task[None]") -> None:
@@ -234,22 +269,28 @@ class Gateway:
             self._reply(exchange, 401, body)
             return
         try:
-            asked = await asyncio.to_thread(dialect.parse, request.body)
+            asked = await beside(len(request.body), dialect.parse, request.body)
         except InvalidRequest as error:
             self.counts.refused += 1
             body = dialect.error(error.status, "invalid_request", error.message)
             self._reply(exchange, error.status, body)
             return
-        served = await self._named(exchange, dialect, asked)
+        served = await self._named(exchange, dialect, asked, len(request.body))
+        if served is None:
+            status = dialect.statuses["limit_reached"]
+            self._reply(exchange, status, dialect.error(status, "limit_reached", "the agent has ended"))
+            return
         self._served[exchange.connection.number] = served
         if self._port.serving.is_set():
             self._begin_answer(exchange.connection.number, served)
 
-    async def _named(self, exchange: Exchange, dialect: Dialect, asked: Asked) -> Served:
-        """Give a call its name and its turn: those of an equal one that it repeats, or of an earlier start's."""
-        digests = await asyncio.to_thread(lambda: [self._digest(message) for message in asked.messages])
+    async def _named(self, exchange: Exchange, dialect: Dialect, asked: Asked, size: int) -> Served | None:
+        """Give a call its name and its turn: those of an equal one that it repeats, or of an earlier start's.
+
+        None for a new call once the harness has ended.
+        """
+        digests, of_tools = await beside(size, self._digests, asked)
         tools = AskedTools(schemas=asked.tools, freeform=tuple(sorted(asked.custom_tools)))
-        of_tools = self._normalization.digest_of_tools(asked.tools, asked.custom_tools)
         digest = hashlib.sha256("\n".join([*digests, of_tools]).encode()).hexdigest()[:24]
         if (again := self._calls.slot_again(digest)) is not None:
             ordinal, slot = again
@@ -260,6 +301,8 @@ class Gateway:
         call = f"{digest}-{ordinal}"
         beginning = self._calls.longest_beginning(digests)
         turn = self._calls.turn_of(call)
+        if turn is None and self._over:
+            return None
         if turn is None:
             turn = await self._asked_anew(call, asked, tools, of_tools, digests, beginning)
         elif self._calls.asked[turn].start < self._stage.lease:
@@ -270,6 +313,11 @@ class Gateway:
         slot = Slot(turn)
         self._calls.slots[digest].append(slot)
         return Served(exchange, dialect, asked, slot, call)
+
+    def _digests(self, asked: Asked) -> tuple[list[str], str]:
+        """Those of its messages, and that of its tools."""
+        of_tools = self._normalization.digest_of_tools(asked.tools, asked.custom_tools)
+        return [self._digest(message) for message in asked.messages], of_tools
 
     async def _asked_anew(
         self,
@@ -300,7 +348,7 @@ class Gateway:
     # ---- answers ----
 
     def _begin_answer(self, number: int, served: Served) -> None:
-        self._begin(served.exchange, self._answer(served))
+        self._begin(served.exchange, lambda: self._answer(served))
 
     async def _answer(self, served: Served) -> None:
         exchange, dialect, model = served.exchange, served.dialect, served.asked.model
@@ -339,7 +387,6 @@ class Gateway:
         kind: ErrorKind
         if answered.limit is not None:
             kind, words = "limit_reached", f"the rollout's limit {answered.limit} is reached"
-            self.limit = answered.limit
         else:
             assert answered.entry is not None
             kind, words = "context_overflow", answered.entry.context_overflow or "the prompt is too long"
@@ -349,8 +396,6 @@ class Gateway:
         else:
             status = dialect.statuses[kind]
             await exchange.answer(status, dialect.error(status, kind, words))
-        if self.limit is not None:
-            self.limit_told.set()
 
     def _flight(self, turn: int) -> "asyncio.Task[AnsweredTurn]":
         """The sampling of a turn: it goes on whatever becomes of the connection."""
@@ -359,7 +404,9 @@ class Gateway:
         return flight
 
     async def _sampled(self, turn: int) -> AnsweredTurn:
-        answered = await self._stage.answer(turn)
+        async with self._asking:
+            answered = await self._stage.answer(turn)
+        self.limit = answered.limit or self.limit
         if (entry := answered.entry) is not None and turn not in self._calls.turns:
             sampled = entry.sampled
             self.sampled_seconds += sampled.seconds if sampled is not None else 0.0

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from clotho.errors import SandboxUnavailable
+from clotho.errors import SandboxDisrupted, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
-from clotho.sandbox.backend import Job, JobState, SandboxInstance
+from clotho.sandbox.backend import Job, JobState, JobStatus, SandboxInstance
 from clotho.sandbox.supervisor import supervisor_path
 from clotho.tools import shell
 
@@ -24,7 +24,10 @@ MOST_PIECE = 1 << 20
 READ_BYTES = 1 << 20
 MOST_REQUEST_BYTES = 32 << 20
 MOST_LOG_BYTES = 1 << 30
-"""Bytes that a port may write before it is begun anew."""
+"""Bytes that a port may write before it is ended."""
+MOST_CONNECTIONS = 64
+MOST_FRAME = 1 << 16
+"""Connections at a time and bytes of a frame, as in the port's program."""
 LOOK_SECONDS = 10.0
 BEGIN_SECONDS = 30.0
 
@@ -35,6 +38,8 @@ class Connection:
 
     number: int
     received: bytearray = field(default_factory=bytearray)
+    size: int = 0
+    """Bytes that have come so far."""
     delivered: bool = False
     """The answer was handed over whole."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,8 +99,8 @@ class Port:
             f"/tmp/.clotho-port-{self._program[:16]}", program, key=self._program
         )
 
-    async def serve(self) -> None:
-        """Follow the log until the port has ended. Raises SandboxLost where its sandbox is gone."""
+    async def serve(self) -> JobStatus:
+        """Follow the log until the port has ended; returns how. Raises SandboxLost where its sandbox is gone."""
         while True:
             status = await self._sandbox.wait_output(self._key, self._offset, LOOK_SECONDS)
             while self._offset < status.output_size:
@@ -107,7 +112,11 @@ class Port:
             if status.state is JobState.LOST:
                 raise shell.lost("the harness' port was in a sandbox that is gone", status)
             if status.state not in shell.UNFINISHED:
-                return
+                return status
+
+    async def end(self) -> None:
+        """Take no further connections; the log stays."""
+        await self._sandbox.kill(self._key)
 
     async def send(self, connection: Connection, content: bytes) -> None:
         for at in range(0, len(content), MOST_PIECE):
@@ -129,6 +138,8 @@ class Port:
         at = 0
         while len(self._rest) - at >= HEAD.size:
             number, kind, size = HEAD.unpack_from(self._rest, at)
+            if size > MOST_FRAME:
+                raise damaged()
             if len(self._rest) - at < HEAD.size + size:
                 break
             content = self._rest[at + HEAD.size : at + HEAD.size + size]
@@ -142,8 +153,13 @@ class Port:
         connection = self._connections.get(number)
         match kind, connection:
             case b"O", None:
+                if len(self._connections) == MOST_CONNECTIONS:
+                    raise damaged()
                 self._connections[number] = Connection(number)
             case b"D", Connection():
+                connection.size += len(content)
+                if connection.size > MOST_REQUEST_BYTES:
+                    raise damaged()
                 connection.received += content
                 await self._changed(connection)
             case b"W", Connection():
@@ -153,3 +169,8 @@ class Port:
                 del self._connections[number]
                 connection.ended.set()
                 await self._changed(connection)
+
+
+def damaged() -> SandboxDisrupted:
+    """The error for a log that the port's program doesn't write: commands have."""
+    return SandboxDisrupted("commands have written into the log of the harness' port")

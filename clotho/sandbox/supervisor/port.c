@@ -13,7 +13,8 @@
  *
  * SERVER is a number (four bytes) that each server draws higher than those before it. What an earlier one still says has
  * no effect, and connections that it has begun to answer are cut off: their peers ask again. A connection that sends
- * more than MOST_BYTES is cut off. */
+ * more than MOST_BYTES is cut off, and so is one with which those that wait for answers have sent twice as much. One
+ * that stays open after its answer makes room for another. */
 #include "port.h"
 
 #include "bytes.h"
@@ -28,6 +29,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -79,18 +81,31 @@ static struct connection *find(uint32_t number) {
     return NULL;
 }
 
-static struct connection *free_place(void) {
-    for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
+/* A free one, or one whose answer was handed over. */
+static struct connection *find_place(void) {
+    struct connection *done = NULL;
+    for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
         if (!each->number) return each;
-    return NULL;
+        if (each->closing == 2 && (!done || each->number < done->number)) done = each;
+    }
+    return done;
 }
 
 static void open_connection(int listener) {
-    struct connection *place = free_place();
+    struct connection *place = find_place();
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
+    if (place->number) end(place);
     *place = (struct connection){.number = ++opened, .fd = fd};
     tell(place->number, 'O', NULL, 0);
+}
+
+/* What the server has to keep of requests, as far as it knows. */
+static long waiting_bytes(void) {
+    long sum = 0;
+    for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
+        if (each->number && !each->closing) sum += each->received;
+    return sum;
 }
 
 static void receive(struct connection *connection, long most_bytes) {
@@ -102,7 +117,7 @@ static void receive(struct connection *connection, long most_bytes) {
         return;
     }
     if (connection->closing) return; /* it was answered: what else it says doesn't matter */
-    if ((connection->received += n) > most_bytes) cut_off(connection);
+    if ((connection->received += n) > most_bytes || waiting_bytes() > 2 * most_bytes) cut_off(connection);
     else tell(connection->number, 'D', piece, n);
 }
 
@@ -183,11 +198,12 @@ int serve_port(int port, long most_bytes) {
     int listener = listen_at(port);
     if (listener < 0) return 4;
     signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_DUMPABLE, 0); /* commands of the same user could open its input and its output */
     while (1) {
         struct pollfd polled[MOST_CONNECTIONS + 2] = {{.fd = 0, .events = POLLIN}};
         struct connection *of[MOST_CONNECTIONS + 2] = {0};
         int n = 1;
-        if (free_place()) polled[n++] = (struct pollfd){.fd = listener, .events = POLLIN};
+        if (find_place()) polled[n++] = (struct pollfd){.fd = listener, .events = POLLIN};
         for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
             if (!each->number) continue;
             of[n] = each;
