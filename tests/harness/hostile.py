@@ -256,14 +256,16 @@ def forging() -> None:
 
 def daemon() -> None:
     SEEN["before"] = asked("before")[0]
+    parent = os.getpid()
     if os.fork() == 0:
         os.setsid()
         for stream in (0, 1, 2):
             os.close(stream)
+        while os.getppid() == parent:
+            pass
         while True:
             with suppress(OSError):
                 asked(f"late {os.urandom(8).hex()}")
-            Path("/work/score").write_text("1")
 
 
 def in_flight() -> None:
@@ -278,6 +280,7 @@ def loud() -> None:
 
 
 def dying() -> None:
+    asked("dying")
     for process in port_processes():
         os.kill(int(process.name), 9)
     subprocess.run(["sleep", "infinity"])

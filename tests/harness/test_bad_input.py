@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from clotho.identifiers.hashed import job_key
 from clotho.identifiers.rollout_keys import agent_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.agent_program import ProgramEntry
@@ -114,7 +115,6 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "big": (1, {"big": 0, "some were cut": True, "after": 200}),
     "large": (1, {"large": 200}),
     "forging": (1, {**dict.fromkeys(("fd/0", "fd/1", "mem"), "PermissionError"), "after": 200}),
-    "daemon": (1, {"before": 200}),
 }
 
 
@@ -128,3 +128,43 @@ async def test_it_is_answered_as_it_should_be(cluster: Cluster, mode: str) -> No
     assert played.end.summary.turns == turns
     assert played.paid == [1] * turns
     assert played.end.summary.losses == ()
+
+
+@pytest.mark.slow
+async def test_what_it_leaves_behind_gets_no_turns_and_disturbs_no_verifier(cluster: Cluster) -> None:
+    played = await play(cluster, "daemon")
+    assert (played.seen, played.end.summary.ending, played.end.summary.score) == ({"before": 200}, DONE, 0.0)
+    # One more where it was asked for before the sandbox had told of the program's end.
+    assert played.end.summary.turns <= 2 and played.paid == [1] * played.end.summary.turns
+
+
+@pytest.mark.slow
+async def test_a_call_in_flight_at_its_end_is_paid_and_counted(cluster: Cluster) -> None:
+    played = await play(cluster, "in_flight")
+    assert played.end.summary.ending == DONE
+    assert played.paid == [1] * played.end.summary.turns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "ending"),
+    [
+        ("loud", Ending(outcome=Outcome.LIMIT_REACHED, limit="max_output_bytes")),
+        ("forever", Ending(outcome=Outcome.LIMIT_REACHED, limit="max_turns")),
+        ("dying", Ending(outcome=Outcome.POLICY_KILLED, limit="disrupted")),
+    ],
+)
+async def test_it_is_ended(cluster: Cluster, mode: str, ending: Ending) -> None:
+    played = await play(cluster, mode)
+    assert played.end.summary.ending == ending
+    assert played.paid == [1] * played.end.summary.turns
+
+
+@pytest.mark.slow
+async def test_one_that_fails_by_itself_starts_anew(cluster: Cluster) -> None:
+    first = job_key("hostile-own-failure/g000000/r0", "harness", 0)
+    played = await play(cluster, "failing", "hostile-own-failure", first, lease=1, own_failures=[7])
+    assert played.seen == {"asked": 200}
+    assert played.end.summary.ending == DONE and len(played.end.summary.losses) == 1
+    assert played.entry is not None and (played.entry.calls, played.entry.matched) == (1, 1)
+    assert played.paid == [1]

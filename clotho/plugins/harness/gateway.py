@@ -108,13 +108,16 @@ class Gateway:
         self._normalization = normalization
         self._aside_without_tools = aside_without_tools
         scope = (stage.rollout, "harness", stage.lease)
-        self._port = Port(stage.sandbox, scope, port_number, stage.server, self._changed)
+        self._port = Port(stage.sandbox, scope, port_number, stage.server, self._changed, self._begin_serving)
         self._exchanges: dict[int, Exchange] = {}
         self._served: dict[int, Served] = {}
+        self._unasked: dict[int, tuple[Exchange, Dialect, HttpRequest]] = {}
+        """Calls that an earlier server hasn't asked for: it was killed before that, or had refused them."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._flights: dict[int, asyncio.Task[AnsweredTurn]] = {}
         self._asking = asyncio.Semaphore(MOST_ASKED_AT_ONCE)
         self._calls = Calls({}, {})
+        self._known_digests: dict[bytes, str] = {}
         self._over = False
         """The harness has ended: what it left behind gets no further turns."""
         self.counts = Counts()
@@ -156,12 +159,15 @@ class Gateway:
         return self._digest(entry.sampled.message) if entry.sampled is not None else None
 
     def _digest(self, message: ChatMessage) -> str:
-        return self._normalization.digest(message)
+        """The digest of the normalized message: each call repeats those before, and their patterns are slow."""
+        as_sent = hashlib.sha256(message.model_dump_json().encode()).digest()
+        if (known := self._known_digests.get(as_sent)) is None:
+            known = self._known_digests[as_sent] = self._normalization.digest(message)
+        return known
 
     async def serve(self) -> JobStatus:
         """Serve until the port has ended; returns how. What is begun ends with this call."""
         following = self._following = asyncio.create_task(self._port.serve())
-        serving = asyncio.create_task(self._serve_waiting())
         try:
             either: set[asyncio.Future[Any]] = {following, self.failure}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -169,16 +175,22 @@ class Gateway:
                 self.failure.result()
             return await following
         finally:
-            begun = (following, serving, *self._tasks.values(), *self._flights.values())
+            begun = (following, *self._tasks.values(), *self._flights.values())
             for task in begun:
                 task.cancel()
             await asyncio.gather(*begun, return_exceptions=True)
 
-    async def _serve_waiting(self) -> None:
-        """Answer, once earlier servers have no effect any more, what still waits for its answer."""
-        await self._port.serving.wait()
+    async def _begin_serving(self) -> None:
+        """Answer what still waits for its answer, once earlier servers have no effect any more."""
+        for exchange, dialect, request in list(self._unasked.values()):
+            await self._called(exchange, dialect, request)
+        self._unasked.clear()
         for number, served in list(self._served.items()):
             self._begin_answer(number, served)
+
+    async def ready(self) -> None:
+        """Wait until calls are answered: a harness may take a port that nobody listens at for its end."""
+        await self._port.serving.wait()
 
     async def finish(self) -> None:
         """Take no further calls, and wait for the turns that are being sampled: they are paid for."""
@@ -195,6 +207,8 @@ class Gateway:
     async def _changed(self, connection: Connection) -> None:
         number = connection.number
         served = self._served.get(number)
+        if connection.delivered or connection.ended.is_set():
+            self._unasked.pop(number, None)
         if connection.ended.is_set():
             if served is not None and served.slot.waits:
                 served.slot.waits = False
@@ -275,19 +289,24 @@ class Gateway:
             body = dialect.error(error.status, "invalid_request", error.message)
             self._reply(exchange, error.status, body)
             return
+        number = exchange.connection.number
         served = await self._named(exchange, dialect, asked, len(request.body))
-        if served is None:
+        if served is not None:
+            self._served[number] = served
+            if self._port.serving.is_set() and number not in self._unasked:
+                self._begin_answer(number, served)
+        elif self._port.serving.is_set():
             status = dialect.statuses["limit_reached"]
-            self._reply(exchange, status, dialect.error(status, "limit_reached", "the agent has ended"))
-            return
-        self._served[exchange.connection.number] = served
-        if self._port.serving.is_set():
-            self._begin_answer(exchange.connection.number, served)
+            words = "the agent has ended" if self._over else limit_words(self.limit)
+            self._reply(exchange, status, dialect.error(status, "limit_reached", words))
+        else:
+            self._unasked[number] = exchange, dialect, request
 
     async def _named(self, exchange: Exchange, dialect: Dialect, asked: Asked, size: int) -> Served | None:
         """Give a call its name and its turn: those of an equal one that it repeats, or of an earlier start's.
 
-        None for a new call once the harness has ended.
+        None for a new call that isn't asked for: the harness has ended, or is at a limit, or an earlier server may
+        have refused it.
         """
         digests, of_tools = await beside(size, self._digests, asked)
         tools = AskedTools(schemas=asked.tools, freeform=tuple(sorted(asked.custom_tools)))
@@ -301,7 +320,7 @@ class Gateway:
         call = f"{digest}-{ordinal}"
         beginning = self._calls.longest_beginning(digests)
         turn = self._calls.turn_of(call)
-        if turn is None and self._over:
+        if turn is None and (self._over or self.limit is not None or not self._port.serving.is_set()):
             return None
         if turn is None:
             turn = await self._asked_anew(call, asked, tools, of_tools, digests, beginning)
@@ -386,7 +405,7 @@ class Gateway:
         exchange, dialect = served.exchange, served.dialect
         kind: ErrorKind
         if answered.limit is not None:
-            kind, words = "limit_reached", f"the rollout's limit {answered.limit} is reached"
+            kind, words = "limit_reached", limit_words(answered.limit)
         else:
             assert answered.entry is not None
             kind, words = "context_overflow", answered.entry.context_overflow or "the prompt is too long"
@@ -412,6 +431,10 @@ class Gateway:
             self.sampled_seconds += sampled.seconds if sampled is not None else 0.0
             self._calls.add_answer(turn, entry, self._digest_of_answer(entry))
         return answered
+
+
+def limit_words(limit: str | None) -> str:
+    return f"the rollout's limit {limit} is reached"
 
 
 def _answer_of(entry: TurnEntry, asked: Asked) -> Answer:

@@ -46,12 +46,14 @@ class Connection:
 
 
 Changed = Callable[[Connection], Awaitable[None]]
+Serving = Callable[[], Awaitable[None]]
 
 
 class Port:
     """The port of one sandbox; `scope` names it, and `server` is higher than those of earlier servers.
 
-    `changed` is awaited whenever a connection has received something, was delivered, or has ended.
+    `changed` is awaited whenever a connection has received something, was delivered, or has ended. `on_serving` is
+    awaited once: when earlier servers have no effect any more, and all that they were told has been read.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Port:
         number: int,
         server: int,
         changed: Changed,
+        on_serving: Serving,
     ) -> None:
         self._sandbox = sandbox
         self._key = job_key(*scope, "port")
@@ -68,13 +71,14 @@ class Port:
         self._number = number
         self._server = NUMBER.pack(server)
         self._changed = changed
+        self._on_serving = on_serving
         self._connections: dict[int, Connection] = {}
         self._rest = b""
         self._offset = 0
         self._sent = 0
         self._sending = asyncio.Lock()
         self.serving = asyncio.Event()
-        """Set when earlier servers have no effect any more, and all that they were told has been read."""
+        """Set before `on_serving` is called."""
 
     async def begin(self) -> None:
         """Have the port open in the sandbox."""
@@ -148,8 +152,9 @@ class Port:
         self._rest = self._rest[at:]
 
     async def _obey(self, number: int, kind: bytes, content: bytes) -> None:
-        if kind == b"T" and content == self._server:
+        if kind == b"T" and content == self._server and not self.serving.is_set():
             self.serving.set()
+            await self._on_serving()
         connection = self._connections.get(number)
         match kind, connection:
             case b"O", None:

@@ -25,6 +25,8 @@ ACTIVE_SECONDS = "max_active_seconds"
 OUTPUT_BYTES = "max_output_bytes"
 REQUESTED_BYTES = "max_requested_bytes"
 """Limits beside those of turns: of what a harness writes, and of what it sends to its port in all."""
+ENDED_AT = {JobState.OUTPUT_LIMIT: OUTPUT_BYTES, JobState.KILLED: ACTIVE_SECONDS}
+"""The limit at which a harness ended, by the state of its job, where its gateway knows of none."""
 TAKEN = 4
 """Exit code of a port that something else in the sandbox listens at."""
 
@@ -70,13 +72,13 @@ class HarnessRun:
             for task in (serving, running):
                 task.cancel()
             await asyncio.gather(serving, running, return_exceptions=True)
-        return await self._entry(key, gateway, status, limit or gateway.limit)
+        return await self._entry(key, gateway, status, gateway.limit or limit)
 
     async def _ended_with_port(self, key: str, port: JobStatus) -> tuple[JobStatus, str | None]:
         """The end of a harness whose port has ended. Raises SandboxDisrupted where commands have ended that."""
         status = await self.stage.sandbox.wait(key, 0)
         if status.state not in (*shell.UNFINISHED, JobState.LOST):
-            return status, None  # an earlier process has closed the port
+            return status, ENDED_AT.get(status.state)  # an earlier process has closed the port
         if port.state is JobState.OUTPUT_LIMIT:
             return await self._killed(key), REQUESTED_BYTES
         if port.exit_code == TAKEN:
@@ -87,6 +89,7 @@ class HarnessRun:
 
     async def _ended(self, key: str, gateway: Gateway) -> tuple[JobStatus, str | None]:
         """Start the harness unless it has started, and wait for its end, or end it at a limit; returns that."""
+        await gateway.ready()
         await self._start(key)
         told_at: float | None = None
         clock = asyncio.get_running_loop().time
@@ -94,10 +97,8 @@ class HarnessRun:
             status = await self.stage.sandbox.wait(key, LOOK_SECONDS)
             if status.state is JobState.LOST:
                 raise shell.lost("the harness was running in a sandbox that is gone", status)
-            if status.state is JobState.OUTPUT_LIMIT:
-                return status, OUTPUT_BYTES
             if status.state not in shell.UNFINISHED:
-                return status, None
+                return status, ENDED_AT.get(status.state)
             if gateway.limit is not None and told_at is None:
                 told_at = clock()
             if told_at is not None and clock() - told_at > GRACE_SECONDS:

@@ -185,6 +185,11 @@ static void read_server(void) {
     memmove(text, at, have);
 }
 
+static int older_first(const void *one, const void *other) {
+    uint32_t a = (*(struct connection *const *)one)->number, b = (*(struct connection *const *)other)->number;
+    return a < b ? -1 : 1;
+}
+
 static int listen_at(int port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
@@ -200,21 +205,23 @@ int serve_port(int port, long most_bytes) {
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_DUMPABLE, 0); /* commands of the same user could open its input and its output */
     while (1) {
+        struct connection *open[MOST_CONNECTIONS];
         struct pollfd polled[MOST_CONNECTIONS + 2] = {{.fd = 0, .events = POLLIN}};
-        struct connection *of[MOST_CONNECTIONS + 2] = {0};
-        int n = 1;
-        if (find_place()) polled[n++] = (struct pollfd){.fd = listener, .events = POLLIN};
-        for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
-            if (!each->number) continue;
-            of[n] = each;
-            polled[n++] = (struct pollfd){.fd = each->fd, .events = POLLIN | (each->size ? POLLOUT : 0)};
+        polled[1] = (struct pollfd){.fd = find_place() ? listener : -1, .events = POLLIN};
+        int n = 0;
+        for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
+            if (each->number) open[n++] = each;
+        /* A peer that asks again has closed its former connection: that end is told before the new request. */
+        qsort(open, n, sizeof *open, older_first);
+        for (int i = 0; i < n; i++)
+            polled[i + 2] = (struct pollfd){.fd = open[i]->fd, .events = POLLIN | (open[i]->size ? POLLOUT : 0)};
+        if (poll(polled, n + 2, -1) < 0) continue;
+        for (int i = 0; i < n; i++) {
+            short happened = polled[i + 2].revents;
+            if (happened & POLLOUT) hand_over(open[i]);
+            if (open[i]->number && happened & ~POLLOUT) receive(open[i], most_bytes);
         }
-        if (poll(polled, n, -1) < 0) continue;
-        for (int i = 1; i < n; i++) {
-            if (of[i] && of[i]->number && polled[i].revents & POLLOUT) hand_over(of[i]);
-            if (of[i] && of[i]->number && polled[i].revents & ~POLLOUT) receive(of[i], most_bytes);
-            if (!of[i] && polled[i].revents) open_connection(listener);
-        }
+        if (polled[1].revents) open_connection(listener);
         if (polled[0].revents) read_server();
     }
 }
