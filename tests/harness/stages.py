@@ -1,6 +1,7 @@
 """A stage for gateways without a workflow: turns are answered at once."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from clotho.models.backend import SampledTurn, Usage
@@ -39,7 +40,7 @@ class Turns:
         unused: Any = None
         return Stage(
             rollout=self.rollout,
-            manifest=cast(Any, unused),
+            manifest=cast(Any, SimpleNamespace(model="m")),
             prompt=cast(Any, unused),
             sandbox=self.sandbox,
             lease=0,

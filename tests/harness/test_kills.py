@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from chaos.stage import sandbox_folder_of
 from clotho.identifiers.rollout_keys import lease_key
 from clotho.plugins.demo.kill_processes import kill_supervisors
 from clotho.processes.child import ChildProcess
@@ -87,7 +88,7 @@ async def test_a_killed_supervisor_costs_no_answered_call(cluster: Cluster) -> N
     async with serving(model) as url:
         handle = await start(cluster, name, url)
         await model.held(1)
-        kill_supervisors(cluster.sandbox_root, lease_key(rollout, 0))
+        kill_supervisors(sandbox_folder_of(cluster), lease_key(rollout, 0))
         model.release.set()
         await handle.result()
     assert set(model.calls.requests.values()) == {1}

@@ -28,6 +28,8 @@ MOST_LOG_BYTES = 1 << 30
 MOST_CONNECTIONS = 64
 MOST_FRAME = 1 << 16
 """Connections at a time and bytes of a frame, as in the port's program."""
+FRAMES_AT_ONCE = 200
+"""Frames after which other tasks go on: some are a byte long."""
 LOOK_SECONDS = 10.0
 BEGIN_SECONDS = 30.0
 
@@ -75,6 +77,7 @@ class Port:
         self._connections: dict[int, Connection] = {}
         self._rest = b""
         self._offset = 0
+        self._frames = 0
         self._sent = 0
         self._sending = asyncio.Lock()
         self.serving = asyncio.Event()
@@ -149,6 +152,9 @@ class Port:
             content = self._rest[at + HEAD.size : at + HEAD.size + size]
             at += HEAD.size + size
             await self._obey(number, kind, content)
+            self._frames += 1
+            if self._frames % FRAMES_AT_ONCE == 0:
+                await asyncio.sleep(0)
         self._rest = self._rest[at:]
 
     async def _obey(self, number: int, kind: bytes, content: bytes) -> None:
