@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any, TypeVar
 
 from temporalio import activity
 from temporalio.client import (
@@ -19,7 +21,6 @@ from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.errors import HostUnavailable, Unavailable
 from clotho.identifiers.rollout_keys import (
-    agent_claims_prefix,
     agent_key,
     asked_key,
     asked_prefix,
@@ -36,6 +37,8 @@ from clotho.rollouts.program_end import AskedTurn, ProgramEnd, ProgramRequest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
 from clotho.runs.manifest import read_manifest
+
+T = TypeVar("T")
 
 log = logging.getLogger("clotho")
 
@@ -56,18 +59,21 @@ class Agents:
 
     @activity.defn
     async def run_program(self, request: ProgramRequest) -> ProgramEnd:
-        """Run the agent's program in a sandbox to its end, or find how it ended in the journal."""
+        """Run the agent's program in a sandbox to its end, or find how it ended in the journal.
+
+        No flight of the journal: an attempt only serves the program, which goes on without it, and nothing is lost
+        with it. Another one takes over at once, in whatever process, and a worker that shuts down waits for none.
+        """
         key = agent_key(request.rollout, request.lease)
-        async with activity_guard(
-            request.rollout, on_cancel=lambda: self._journal.cancel_flight(key), queue=self._claims.queue
-        ):
-            entry = await self._journal.once(key, ProgramEntry, lambda: self._run(request))
+        async with activity_guard(request.rollout):
+            if (entry := await self._journal.read(key, ProgramEntry)) is None:
+                entry = await self._journal.write(key, await _unless_shut_down(self._run(request)))
             await failpoints.reach("program.journalled", key)
         return entry.end
 
     async def _run(self, request: ProgramRequest) -> ProgramEntry:
         rollout = request.rollout
-        await self._claims.take(agent_claims_prefix(rollout))
+        # One fenced off by the sandbox's port may still ask the journal and the workflow: both answer alike.
         mark = WorkClaim(process=f"{activity.info().attempt}", queue=self._claims.queue)
         server = await self._journal.append(servers_prefix(rollout), mark) + 1
         manifest = await read_manifest(self._journal, request.run)
@@ -145,6 +151,21 @@ class Agents:
                 if error.status in NO_WORKFLOW:
                     raise Unavailable(f"the workflow of {rollout} takes no updates: {error}") from error
             await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _unless_shut_down(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which ends where this worker begins to shut down."""
+    working = asyncio.create_task(work)
+    shut_down = asyncio.create_task(activity.wait_for_worker_shutdown())
+    try:
+        await asyncio.wait({working, shut_down}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Unavailable("this worker shuts down")
+        return await working
+    finally:
+        for task in (working, shut_down):
+            task.cancel()
+        await asyncio.gather(working, shut_down, return_exceptions=True)
 
 
 def program_named(name: str | None) -> AgentProgram:

@@ -16,6 +16,7 @@ from benchmarks import (
     commands,
     containers,
     features,
+    harness,
     loop,
     rests,
     sandboxes,
@@ -44,6 +45,7 @@ LOOP: dict[str, Measure] = {
     "durability": features.checkpoints,
     "pause": features.pause,
     "rests": rests.measure,
+    "harness": harness.measure,
 }
 
 

@@ -9,7 +9,6 @@ asked_prefix = below("asked/")
 """What an agent's program asked of the model, by turn."""
 servers_prefix = below("server/")
 """The attempts that have served an agent's program."""
-agent_claims_prefix = below("claim/agent/")
 final_key = below("final")
 """The checkpoint before verification."""
 epoch_prefix = below("epoch/")

@@ -10,8 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from clotho.models.messages import ChatMessage
-from clotho.rollouts.asked import AskedEntry, messages_asked
+from clotho.rollouts.asked import AskedEntry
 from clotho.rollouts.turn import TurnEntry
 
 BEGINNING = ""
@@ -62,7 +61,7 @@ class Calls:
         return self._by_call.get(call)
 
     def add(self, turn: int, entry: AskedEntry, digests: Sequence[str]) -> None:
-        self.asked[turn] = entry
+        self.asked[turn] = without_messages(entry)
         self._by_call[entry.call] = turn
         self.digests[turn] = list(digests)
 
@@ -77,9 +76,6 @@ class Calls:
         """The turn whose conversation, answer included, has the longest beginning in common; and its length."""
         found = (self._beginnings.get(each) for each in reversed(chained(digests)))
         return next(filter(None, found), None)
-
-    def messages(self, turn: int) -> tuple[ChatMessage, ...]:
-        return messages_asked(turn, self.asked, self.turns)
 
     def unmatched(self, start: int) -> bool:
         """Whether earlier starts have made calls that this one hasn't."""
@@ -101,3 +97,8 @@ class Calls:
     def note_extended(self, turn: int) -> None:
         for slot in (slot for slots in self.slots.values() for slot in slots if slot.turn == turn):
             slot.extended = True
+
+
+def without_messages(entry: AskedEntry) -> AskedEntry:
+    """The entry for those who know its digests: messages of a long rollout are many megabytes."""
+    return entry.model_copy(update={"messages": ()})

@@ -10,25 +10,39 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from clotho.models.messages import ChatMessage
-from clotho.plugins.harness.calls import Calls, Slot
+from clotho.plugins.harness.calls import Calls, Slot, without_messages
 from clotho.plugins.harness.dialects import BY_PATH
 from clotho.plugins.harness.dialects.canonical import Answer, Asked, InvalidRequest
 from clotho.plugins.harness.dialects.dialect import Dialect, ErrorKind
 from clotho.plugins.harness.digest import Normalization
 from clotho.plugins.harness.exchange import Exchange, HttpRequest, Unserved
 from clotho.plugins.harness.port import Connection, Port
-from clotho.rollouts.agent_program import AnsweredTurn, Stage
+from clotho.rollouts.agent_program import MOST_ASKED_AT_ONCE, AnsweredTurn, Stage
 from clotho.rollouts.asked import AskedEntry, AskedTools
 from clotho.rollouts.turn import TurnEntry
+from clotho.sandbox.backend import JobStatus
 
 PING_SECONDS = 10.0
+SHORT = 1 << 14
+"""Bytes that are worked on at once: in any form they take no tenth of a second."""
 CHARACTERS_A_TOKEN = 4
 """For counts that clients ask for before they send a request."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def beside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of `work` on so many bytes, in a thread unless they are few."""
+    if size <= SHORT:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 @dataclass
@@ -94,17 +108,23 @@ class Gateway:
         self._normalization = normalization
         self._aside_without_tools = aside_without_tools
         scope = (stage.rollout, "harness", stage.lease)
-        self._port = Port(stage.sandbox, scope, port_number, stage.server, self._changed)
+        self._port = Port(stage.sandbox, scope, port_number, stage.server, self._changed, self._begin_serving)
         self._exchanges: dict[int, Exchange] = {}
         self._served: dict[int, Served] = {}
+        self._unasked: dict[int, tuple[Exchange, Dialect, HttpRequest]] = {}
+        """Calls that an earlier server hasn't asked for: it was killed before that, or had refused them."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._flights: dict[int, asyncio.Task[AnsweredTurn]] = {}
+        self._asking = asyncio.Semaphore(MOST_ASKED_AT_ONCE)
         self._calls = Calls({}, {})
+        self._known_digests: dict[bytes, str] = {}
+        self._over = False
+        """The harness has ended: what it left behind gets no further turns."""
         self.counts = Counts()
         self.clock = Clock()
         self.sampled_seconds = 0.0
         self.limit: str | None = None
-        self.limit_told = asyncio.Event()
+        """The limit that ends the harness."""
         self.overflowed = False
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what a call failed with: the attempt ends then, and another goes on."""
@@ -113,14 +133,18 @@ class Gateway:
         """Read what is known of the rollout's calls, have the workflow count them, and open the port."""
         asked = await self._stage.asked()
         turns = await self._stage.turns(sorted(asked))
+        await asyncio.to_thread(self._recall, asked, turns)
+        for turn in sorted(turns.keys() - set(self._stage.counted)):
+            await self._stage.answer(turn)
+        await self._port.begin()
+
+    def _recall(self, asked: dict[int, AskedEntry], turns: dict[int, TurnEntry]) -> None:
         self._calls = Calls(asked, {})
         for turn in sorted(asked):
             self._calls.digests[turn] = self._digests_of(turn)
             if turn in turns:
                 self._calls.add_answer(turn, turns[turn], self._digest_of_answer(turns[turn]))
-        for turn in sorted(turns.keys() - set(self._stage.counted)):
-            await self._stage.answer(turn)
-        await self._port.begin()
+        self._calls.asked = {turn: without_messages(entry) for turn, entry in asked.items()}
 
     def _digests_of(self, turn: int) -> list[str]:
         entry = self._calls.asked[turn]
@@ -135,35 +159,56 @@ class Gateway:
         return self._digest(entry.sampled.message) if entry.sampled is not None else None
 
     def _digest(self, message: ChatMessage) -> str:
-        return self._normalization.digest(message)
+        """The digest of the normalized message: each call repeats those before, and their patterns are slow."""
+        as_sent = hashlib.sha256(message.model_dump_json().encode()).digest()
+        if (known := self._known_digests.get(as_sent)) is None:
+            known = self._known_digests[as_sent] = self._normalization.digest(message)
+        return known
 
-    async def serve(self) -> None:
-        """Serve until the port has ended or the task is cancelled."""
-        following = asyncio.create_task(self._port.serve())
-        serving = asyncio.create_task(self._serve_waiting())
+    async def serve(self) -> JobStatus:
+        """Serve until the port has ended; returns how. What is begun ends with this call."""
+        following = self._following = asyncio.create_task(self._port.serve())
         try:
-            done, _ = await asyncio.wait({following, self.failure}, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                await each
+            either: set[asyncio.Future[Any]] = {following, self.failure}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self.failure.done():
+                self.failure.result()
+            return await following
         finally:
-            for task in (following, serving, *self._tasks.values()):
+            begun = (following, *self._tasks.values(), *self._flights.values())
+            for task in begun:
                 task.cancel()
+            await asyncio.gather(*begun, return_exceptions=True)
 
-    async def _serve_waiting(self) -> None:
-        """Answer, once earlier servers have no effect any more, what still waits for its answer."""
-        await self._port.serving.wait()
+    async def _begin_serving(self) -> None:
+        """Answer what still waits for its answer, once earlier servers have no effect any more."""
+        for exchange, dialect, request in list(self._unasked.values()):
+            await self._called(exchange, dialect, request)
+        self._unasked.clear()
         for number, served in list(self._served.items()):
             self._begin_answer(number, served)
 
+    async def ready(self) -> None:
+        """Wait until calls are answered: a harness may take a port that nobody listens at for its end."""
+        await self._port.serving.wait()
+
     async def finish(self) -> None:
-        """Wait for the turns that are being sampled: they are paid for."""
+        """Take no further calls, and wait for the turns that are being sampled: they are paid for."""
+        self._over = True
+        caught_up = asyncio.create_task(self._port.serving.wait())
+        either: set[asyncio.Future[Any]] = {caught_up, self._following, self.failure}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        caught_up.cancel()
         await asyncio.gather(*self._flights.values())
+        await self._port.end()
 
     # ---- connections ----
 
     async def _changed(self, connection: Connection) -> None:
         number = connection.number
         served = self._served.get(number)
+        if connection.delivered or connection.ended.is_set():
+            self._unasked.pop(number, None)
         if connection.ended.is_set():
             if served is not None and served.slot.waits:
                 served.slot.waits = False
@@ -173,6 +218,8 @@ class Gateway:
                 task.cancel()
         elif connection.delivered and served is not None:
             served.slot.waits, served.slot.delivered = False, True
+            if served.slot.turn not in self._calls.turns:
+                self._flight(served.slot.turn)  # an earlier server has told of a limit: which one?
         elif connection.received:
             await self._received(connection)
 
@@ -181,30 +228,32 @@ class Gateway:
         if exchange is None:
             exchange = self._exchanges[connection.number] = Exchange(self._port, connection)
         try:
-            request = await asyncio.to_thread(exchange.read)
+            request = await beside(len(connection.received), exchange.read)
         except Unserved as error:
             self._reply(exchange, 400, json.dumps({"error": {"message": str(error)}}).encode())
             return
         if request is not None:
             await self._requested(exchange, request)
         elif exchange.waits_for_leave:
-            self._begin(exchange, exchange.give_leave())
+            self._begin(exchange, exchange.give_leave)
 
     def _reply(self, exchange: Exchange, status: int, body: bytes) -> None:
-        self._begin(exchange, exchange.answer(status, body))
+        self._begin(exchange, lambda: exchange.answer(status, body))
 
-    def _begin(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        """Do what is sent over a connection, once this process is the one that answers."""
+    def _begin(self, exchange: Exchange, send: Callable[[], Awaitable[None]]) -> None:
+        """Send something over a connection, after what it is sent already, once this process is who answers."""
+        connection = exchange.connection
+        before = self._tasks.get(connection.number)
 
         async def run() -> None:
             await self._port.serving.wait()
-            if exchange.connection.delivered or exchange.connection.ended.is_set():
-                work.close()
-            else:
-                await work
+            if before is not None:
+                await before
+            if not connection.delivered and not connection.ended.is_set():
+                await send()
 
         task = asyncio.create_task(run())
-        self._tasks[exchange.connection.number] = task
+        self._tasks[connection.number] = task
         task.add_done_callback(self._note_failure)
 
     def _note_failure(self, task: "asyncio.Task[None]") -> None:
@@ -234,22 +283,33 @@ class Gateway:
             self._reply(exchange, 401, body)
             return
         try:
-            asked = await asyncio.to_thread(dialect.parse, request.body)
+            asked = await beside(len(request.body), dialect.parse, request.body)
         except InvalidRequest as error:
             self.counts.refused += 1
             body = dialect.error(error.status, "invalid_request", error.message)
             self._reply(exchange, error.status, body)
             return
-        served = await self._named(exchange, dialect, asked)
-        self._served[exchange.connection.number] = served
-        if self._port.serving.is_set():
-            self._begin_answer(exchange.connection.number, served)
+        number = exchange.connection.number
+        served = await self._named(exchange, dialect, asked, len(request.body))
+        if served is not None:
+            self._served[number] = served
+            if self._port.serving.is_set() and number not in self._unasked:
+                self._begin_answer(number, served)
+        elif self._port.serving.is_set():
+            status = dialect.statuses["limit_reached"]
+            words = "the agent has ended" if self._over else limit_words(self.limit)
+            self._reply(exchange, status, dialect.error(status, "limit_reached", words))
+        else:
+            self._unasked[number] = exchange, dialect, request
 
-    async def _named(self, exchange: Exchange, dialect: Dialect, asked: Asked) -> Served:
-        """Give a call its name and its turn: those of an equal one that it repeats, or of an earlier start's."""
-        digests = await asyncio.to_thread(lambda: [self._digest(message) for message in asked.messages])
+    async def _named(self, exchange: Exchange, dialect: Dialect, asked: Asked, size: int) -> Served | None:
+        """Give a call its name and its turn: those of an equal one that it repeats, or of an earlier start's.
+
+        None for a new call that isn't asked for: the harness has ended, or is at a limit, or an earlier server may
+        have refused it.
+        """
+        digests, of_tools = await beside(size, self._digests, asked)
         tools = AskedTools(schemas=asked.tools, freeform=tuple(sorted(asked.custom_tools)))
-        of_tools = self._normalization.digest_of_tools(asked.tools, asked.custom_tools)
         digest = hashlib.sha256("\n".join([*digests, of_tools]).encode()).hexdigest()[:24]
         if (again := self._calls.slot_again(digest)) is not None:
             ordinal, slot = again
@@ -260,6 +320,8 @@ class Gateway:
         call = f"{digest}-{ordinal}"
         beginning = self._calls.longest_beginning(digests)
         turn = self._calls.turn_of(call)
+        if turn is None and (self._over or self.limit is not None or not self._port.serving.is_set()):
+            return None
         if turn is None:
             turn = await self._asked_anew(call, asked, tools, of_tools, digests, beginning)
         elif self._calls.asked[turn].start < self._stage.lease:
@@ -270,6 +332,11 @@ class Gateway:
         slot = Slot(turn)
         self._calls.slots[digest].append(slot)
         return Served(exchange, dialect, asked, slot, call)
+
+    def _digests(self, asked: Asked) -> tuple[list[str], str]:
+        """Those of its messages, and that of its tools."""
+        of_tools = self._normalization.digest_of_tools(asked.tools, asked.custom_tools)
+        return [self._digest(message) for message in asked.messages], of_tools
 
     async def _asked_anew(
         self,
@@ -300,7 +367,7 @@ class Gateway:
     # ---- answers ----
 
     def _begin_answer(self, number: int, served: Served) -> None:
-        self._begin(served.exchange, self._answer(served))
+        self._begin(served.exchange, lambda: self._answer(served))
 
     async def _answer(self, served: Served) -> None:
         exchange, dialect, model = served.exchange, served.dialect, served.asked.model
@@ -338,8 +405,7 @@ class Gateway:
         exchange, dialect = served.exchange, served.dialect
         kind: ErrorKind
         if answered.limit is not None:
-            kind, words = "limit_reached", f"the rollout's limit {answered.limit} is reached"
-            self.limit = answered.limit
+            kind, words = "limit_reached", limit_words(answered.limit)
         else:
             assert answered.entry is not None
             kind, words = "context_overflow", answered.entry.context_overflow or "the prompt is too long"
@@ -349,8 +415,6 @@ class Gateway:
         else:
             status = dialect.statuses[kind]
             await exchange.answer(status, dialect.error(status, kind, words))
-        if self.limit is not None:
-            self.limit_told.set()
 
     def _flight(self, turn: int) -> "asyncio.Task[AnsweredTurn]":
         """The sampling of a turn: it goes on whatever becomes of the connection."""
@@ -359,12 +423,18 @@ class Gateway:
         return flight
 
     async def _sampled(self, turn: int) -> AnsweredTurn:
-        answered = await self._stage.answer(turn)
+        async with self._asking:
+            answered = await self._stage.answer(turn)
+        self.limit = answered.limit or self.limit
         if (entry := answered.entry) is not None and turn not in self._calls.turns:
             sampled = entry.sampled
             self.sampled_seconds += sampled.seconds if sampled is not None else 0.0
             self._calls.add_answer(turn, entry, self._digest_of_answer(entry))
         return answered
+
+
+def limit_words(limit: str | None) -> str:
+    return f"the rollout's limit {limit} is reached"
 
 
 def _answer_of(entry: TurnEntry, asked: Asked) -> Answer:

@@ -11,9 +11,9 @@ import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from clotho.errors import SandboxUnavailable
+from clotho.errors import SandboxDisrupted, SandboxUnavailable
 from clotho.identifiers.hashed import job_key
-from clotho.sandbox.backend import Job, JobState, SandboxInstance
+from clotho.sandbox.backend import Job, JobState, JobStatus, SandboxInstance
 from clotho.sandbox.supervisor import supervisor_path
 from clotho.tools import shell
 
@@ -24,7 +24,12 @@ MOST_PIECE = 1 << 20
 READ_BYTES = 1 << 20
 MOST_REQUEST_BYTES = 32 << 20
 MOST_LOG_BYTES = 1 << 30
-"""Bytes that a port may write before it is begun anew."""
+"""Bytes that a port may write before it is ended."""
+MOST_CONNECTIONS = 64
+MOST_FRAME = 1 << 16
+"""Connections at a time and bytes of a frame, as in the port's program."""
+FRAMES_AT_ONCE = 200
+"""Frames after which other tasks go on: some are a byte long."""
 LOOK_SECONDS = 10.0
 BEGIN_SECONDS = 30.0
 
@@ -35,18 +40,22 @@ class Connection:
 
     number: int
     received: bytearray = field(default_factory=bytearray)
+    size: int = 0
+    """Bytes that have come so far."""
     delivered: bool = False
     """The answer was handed over whole."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 Changed = Callable[[Connection], Awaitable[None]]
+Serving = Callable[[], Awaitable[None]]
 
 
 class Port:
     """The port of one sandbox; `scope` names it, and `server` is higher than those of earlier servers.
 
-    `changed` is awaited whenever a connection has received something, was delivered, or has ended.
+    `changed` is awaited whenever a connection has received something, was delivered, or has ended. `on_serving` is
+    awaited once: when earlier servers have no effect any more, and all that they were told has been read.
     """
 
     def __init__(
@@ -56,6 +65,7 @@ class Port:
         number: int,
         server: int,
         changed: Changed,
+        on_serving: Serving,
     ) -> None:
         self._sandbox = sandbox
         self._key = job_key(*scope, "port")
@@ -63,13 +73,15 @@ class Port:
         self._number = number
         self._server = NUMBER.pack(server)
         self._changed = changed
+        self._on_serving = on_serving
         self._connections: dict[int, Connection] = {}
         self._rest = b""
         self._offset = 0
+        self._frames = 0
         self._sent = 0
         self._sending = asyncio.Lock()
         self.serving = asyncio.Event()
-        """Set when earlier servers have no effect any more, and all that they were told has been read."""
+        """Set before `on_serving` is called."""
 
     async def begin(self) -> None:
         """Have the port open in the sandbox."""
@@ -94,8 +106,8 @@ class Port:
             f"/tmp/.clotho-port-{self._program[:16]}", program, key=self._program
         )
 
-    async def serve(self) -> None:
-        """Follow the log until the port has ended. Raises SandboxLost where its sandbox is gone."""
+    async def serve(self) -> JobStatus:
+        """Follow the log until the port has ended; returns how. Raises SandboxLost where its sandbox is gone."""
         while True:
             status = await self._sandbox.wait_output(self._key, self._offset, LOOK_SECONDS)
             while self._offset < status.output_size:
@@ -107,7 +119,11 @@ class Port:
             if status.state is JobState.LOST:
                 raise shell.lost("the harness' port was in a sandbox that is gone", status)
             if status.state not in shell.UNFINISHED:
-                return
+                return status
+
+    async def end(self) -> None:
+        """Take no further connections; the log stays."""
+        await self._sandbox.kill(self._key)
 
     async def send(self, connection: Connection, content: bytes) -> None:
         for at in range(0, len(content), MOST_PIECE):
@@ -129,21 +145,32 @@ class Port:
         at = 0
         while len(self._rest) - at >= HEAD.size:
             number, kind, size = HEAD.unpack_from(self._rest, at)
+            if size > MOST_FRAME:
+                raise damaged()
             if len(self._rest) - at < HEAD.size + size:
                 break
             content = self._rest[at + HEAD.size : at + HEAD.size + size]
             at += HEAD.size + size
             await self._obey(number, kind, content)
+            self._frames += 1
+            if self._frames % FRAMES_AT_ONCE == 0:
+                await asyncio.sleep(0)
         self._rest = self._rest[at:]
 
     async def _obey(self, number: int, kind: bytes, content: bytes) -> None:
-        if kind == b"T" and content == self._server:
+        if kind == b"T" and content == self._server and not self.serving.is_set():
             self.serving.set()
+            await self._on_serving()
         connection = self._connections.get(number)
         match kind, connection:
             case b"O", None:
+                if len(self._connections) == MOST_CONNECTIONS:
+                    raise damaged()
                 self._connections[number] = Connection(number)
             case b"D", Connection():
+                connection.size += len(content)
+                if connection.size > MOST_REQUEST_BYTES:
+                    raise damaged()
                 connection.received += content
                 await self._changed(connection)
             case b"W", Connection():
@@ -153,3 +180,8 @@ class Port:
                 del self._connections[number]
                 connection.ended.set()
                 await self._changed(connection)
+
+
+def damaged() -> SandboxDisrupted:
+    """The error for a log that the port's program doesn't write: commands have."""
+    return SandboxDisrupted("commands have written into the log of the harness' port")

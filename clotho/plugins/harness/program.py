@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from clotho.errors import InvalidInput, SandboxLost
+from clotho.errors import InvalidInput, SandboxDisrupted, SandboxLost
 from clotho.identifiers.hashed import job_key
 from clotho.models.messages import ChatMessage
 from clotho.plugins.harness.dialects.canonical import text_of
@@ -18,10 +18,17 @@ from clotho.sandbox.backend import Job, JobState, JobStatus
 from clotho.tools import shell
 
 GRACE_SECONDS = 30.0
-"""Seconds in which a harness has to end after it was told of a limit."""
+"""Seconds in which a harness has to end after it was told of a limit, or was about to be."""
 OUTPUT_CHARACTERS = 20_000
 LOOK_SECONDS = 2.0
 ACTIVE_SECONDS = "max_active_seconds"
+OUTPUT_BYTES = "max_output_bytes"
+REQUESTED_BYTES = "max_requested_bytes"
+"""Limits beside those of turns: of what a harness writes, and of what it sends to its port in all."""
+ENDED_AT = {JobState.OUTPUT_LIMIT: OUTPUT_BYTES, JobState.KILLED: ACTIVE_SECONDS}
+"""The limit at which a harness ended, by the state of its job, where its gateway knows of none."""
+TAKEN = 4
+"""Exit code of a port that something else in the sandbox listens at."""
 
 
 async def run_harness(stage: Stage) -> ProgramEntry:
@@ -44,6 +51,7 @@ class HarnessRun:
     harness: Harness
 
     async def to_its_end(self) -> ProgramEntry:
+        """Serve the harness until it has ended; it goes on where this process stops before that."""
         key = job_key(self.stage.rollout, "harness", self.stage.lease)
         sandbox = self.stage.sandbox
         normalization = Normalization(self.harness.volatile, (sandbox.workspace, sandbox.home))
@@ -55,21 +63,33 @@ class HarnessRun:
         running = asyncio.create_task(self._ended(key, gateway))
         try:
             await asyncio.wait({serving, running}, return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                await serving
-                raise SandboxLost("the harness' port has ended")
-            status, limit = await running
+            if running.done():
+                status, limit = await running
+            else:
+                status, limit = await self._ended_with_port(key, await serving)
             await gateway.finish()
-        except asyncio.CancelledError:
-            await asyncio.shield(sandbox.kill(key))
-            raise
         finally:
             for task in (serving, running):
                 task.cancel()
-        return await self._entry(key, gateway, status, limit or gateway.limit)
+            await asyncio.gather(serving, running, return_exceptions=True)
+        return await self._entry(key, gateway, status, gateway.limit or limit)
+
+    async def _ended_with_port(self, key: str, port: JobStatus) -> tuple[JobStatus, str | None]:
+        """The end of a harness whose port has ended. Raises SandboxDisrupted where commands have ended that."""
+        status = await self.stage.sandbox.wait(key, 0)
+        if status.state not in (*shell.UNFINISHED, JobState.LOST):
+            return status, ENDED_AT.get(status.state)  # an earlier process has closed the port
+        if port.state is JobState.OUTPUT_LIMIT:
+            return await self._killed(key), REQUESTED_BYTES
+        if port.exit_code == TAKEN:
+            raise InvalidInput(
+                f"port {self.settings.port} of the sandbox is taken: set plugins.harness.port to another one"
+            )
+        raise SandboxDisrupted("commands have ended the harness' port", port.exhausted)
 
     async def _ended(self, key: str, gateway: Gateway) -> tuple[JobStatus, str | None]:
         """Start the harness unless it has started, and wait for its end, or end it at a limit; returns that."""
+        await gateway.ready()
         await self._start(key)
         told_at: float | None = None
         clock = asyncio.get_running_loop().time
@@ -78,8 +98,8 @@ class HarnessRun:
             if status.state is JobState.LOST:
                 raise shell.lost("the harness was running in a sandbox that is gone", status)
             if status.state not in shell.UNFINISHED:
-                return status, None
-            if gateway.limit_told.is_set() and told_at is None:
+                return status, ENDED_AT.get(status.state)
+            if gateway.limit is not None and told_at is None:
                 told_at = clock()
             if told_at is not None and clock() - told_at > GRACE_SECONDS:
                 return await self._killed(key), gateway.limit

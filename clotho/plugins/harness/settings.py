@@ -30,8 +30,6 @@ class HarnessSettings(RunPluginSettings):
     """For `command`: the path below /v1/ at which it asks for the model."""
     port: Annotated[int, Field(ge=1024, le=65535)] = 4180
     """The port of the sandbox's loopback at which the model is reached."""
-    most_calls_at_once: Annotated[int, Field(ge=1, le=64)] = 8
-    """Calls of one program that are answered at a time; further ones wait."""
 
     @field_validator("path")
     @classmethod

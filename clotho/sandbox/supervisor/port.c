@@ -13,7 +13,8 @@
  *
  * SERVER is a number (four bytes) that each server draws higher than those before it. What an earlier one still says has
  * no effect, and connections that it has begun to answer are cut off: their peers ask again. A connection that sends
- * more than MOST_BYTES is cut off. */
+ * more than MOST_BYTES is cut off, and so is one with which those that wait for answers have sent twice as much. One
+ * that stays open after its answer makes room for another. */
 #include "port.h"
 
 #include "bytes.h"
@@ -28,6 +29,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -79,18 +81,31 @@ static struct connection *find(uint32_t number) {
     return NULL;
 }
 
-static struct connection *free_place(void) {
-    for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
+/* A free one, or one whose answer was handed over. */
+static struct connection *find_place(void) {
+    struct connection *done = NULL;
+    for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
         if (!each->number) return each;
-    return NULL;
+        if (each->closing == 2 && (!done || each->number < done->number)) done = each;
+    }
+    return done;
 }
 
 static void open_connection(int listener) {
-    struct connection *place = free_place();
+    struct connection *place = find_place();
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) return;
+    if (place->number) end(place);
     *place = (struct connection){.number = ++opened, .fd = fd};
     tell(place->number, 'O', NULL, 0);
+}
+
+/* What the server has to keep of requests, as far as it knows. */
+static long waiting_bytes(void) {
+    long sum = 0;
+    for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
+        if (each->number && !each->closing) sum += each->received;
+    return sum;
 }
 
 static void receive(struct connection *connection, long most_bytes) {
@@ -102,7 +117,7 @@ static void receive(struct connection *connection, long most_bytes) {
         return;
     }
     if (connection->closing) return; /* it was answered: what else it says doesn't matter */
-    if ((connection->received += n) > most_bytes) cut_off(connection);
+    if ((connection->received += n) > most_bytes || waiting_bytes() > 2 * most_bytes) cut_off(connection);
     else tell(connection->number, 'D', piece, n);
 }
 
@@ -170,6 +185,11 @@ static void read_server(void) {
     memmove(text, at, have);
 }
 
+static int older_first(const void *one, const void *other) {
+    uint32_t a = (*(struct connection *const *)one)->number, b = (*(struct connection *const *)other)->number;
+    return a < b ? -1 : 1;
+}
+
 static int listen_at(int port) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
@@ -183,22 +203,25 @@ int serve_port(int port, long most_bytes) {
     int listener = listen_at(port);
     if (listener < 0) return 4;
     signal(SIGPIPE, SIG_IGN);
+    prctl(PR_SET_DUMPABLE, 0); /* commands of the same user could open its input and its output */
     while (1) {
+        struct connection *open[MOST_CONNECTIONS];
         struct pollfd polled[MOST_CONNECTIONS + 2] = {{.fd = 0, .events = POLLIN}};
-        struct connection *of[MOST_CONNECTIONS + 2] = {0};
-        int n = 1;
-        if (free_place()) polled[n++] = (struct pollfd){.fd = listener, .events = POLLIN};
-        for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
-            if (!each->number) continue;
-            of[n] = each;
-            polled[n++] = (struct pollfd){.fd = each->fd, .events = POLLIN | (each->size ? POLLOUT : 0)};
+        polled[1] = (struct pollfd){.fd = find_place() ? listener : -1, .events = POLLIN};
+        int n = 0;
+        for (struct connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
+            if (each->number) open[n++] = each;
+        /* A peer that asks again has closed its former connection: that end is told before the new request. */
+        qsort(open, n, sizeof *open, older_first);
+        for (int i = 0; i < n; i++)
+            polled[i + 2] = (struct pollfd){.fd = open[i]->fd, .events = POLLIN | (open[i]->size ? POLLOUT : 0)};
+        if (poll(polled, n + 2, -1) < 0) continue;
+        for (int i = 0; i < n; i++) {
+            short happened = polled[i + 2].revents;
+            if (happened & POLLOUT) hand_over(open[i]);
+            if (open[i]->number && happened & ~POLLOUT) receive(open[i], most_bytes);
         }
-        if (poll(polled, n, -1) < 0) continue;
-        for (int i = 1; i < n; i++) {
-            if (of[i] && of[i]->number && polled[i].revents & POLLOUT) hand_over(of[i]);
-            if (of[i] && of[i]->number && polled[i].revents & ~POLLOUT) receive(of[i], most_bytes);
-            if (!of[i] && polled[i].revents) open_connection(listener);
-        }
+        if (polled[1].revents) open_connection(listener);
         if (polled[0].revents) read_server();
     }
 }
