@@ -36,7 +36,7 @@ from clotho.rollouts.asked import AskedEntry, AskedTools
 from clotho.rollouts.program_end import AskedTurn, ProgramEnd, ProgramRequest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
-from clotho.runs.manifest import read_manifest
+from clotho.runs.manifest import read_capabilities, read_manifest
 
 T = TypeVar("T")
 
@@ -77,6 +77,7 @@ class Agents:
         mark = WorkClaim(process=f"{activity.info().attempt}", queue=self._claims.queue)
         server = await self._journal.append(servers_prefix(rollout), mark) + 1
         manifest = await read_manifest(self._journal, request.run)
+        served = await read_capabilities(self._journal, request.run)
         prompt = await self._journal.read_required(prompt_key(rollout), Prompt)
         stage = Stage(
             rollout=rollout,
@@ -85,6 +86,7 @@ class Agents:
             sandbox=await self._sandboxes.attach(rollout, request.lease),
             lease=request.lease,
             server=server,
+            context_tokens=served.context if served is not None else None,
             seconds_left=request.seconds_left,
             counted=request.asked,
             asked=partial(self._asked, rollout),

@@ -78,6 +78,8 @@ class AgentProgram:
             end = await session.use(act, turns=0)
         except SandboxRepeatedlyLost as ended:
             return Ending(outcome=Outcome.POLICY_KILLED, limit=ended.limit)
+        if end.replayed is not None:
+            session.note_replay(end.replayed)
         self.rollout.state = self.rollout.state.after_program(end)
         if end.limit is not None:
             return Ending(outcome=Outcome.LIMIT_REACHED, limit=end.limit)

@@ -55,6 +55,8 @@ class Stage:
     lease: int
     server: int
     """The number of this attempt, higher than those before it in whatever process."""
+    context_tokens: int | None
+    """The model's context, where its server tells it."""
     seconds_left: float | None
     counted: tuple[int, ...]
     """The turns that the workflow has counted; it has to be asked for each."""

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
+from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.step_request import StepRequest
 
 
@@ -24,6 +25,9 @@ class ProgramEnd(FrozenModel):
     """The limit at which it was ended."""
     context_overflow: Annotated[bool, WHERE_SET] = False
     """Its last call didn't fit into the model's context."""
+    replayed: Annotated[Fidelity | None, WHERE_SET] = None
+    """In a sandbox that replaced a lost one: whether its calls were those of the earlier start, REPLAYED, or
+    another way was taken, DIVERGED."""
 
 
 class AskedTurn(FrozenModel):

@@ -45,6 +45,7 @@ class Turns:
             sandbox=self.sandbox,
             lease=0,
             server=server,
+            context_tokens=None,
             seconds_left=None,
             counted=tuple(self.turns),
             asked=self._asked,

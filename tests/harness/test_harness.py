@@ -10,6 +10,7 @@ from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
 from clotho.identifiers.rollout_keys import agent_key, lease_key, turn_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.agent_program import ProgramEntry
+from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.outcome import Ending, Outcome
 from clotho.rollouts.transcript import read_transcript
 from clotho.run_settings import RunSettings
@@ -136,6 +137,7 @@ async def test_a_lost_sandbox_is_made_anew_and_its_calls_are_answered_again(
     assert end is not None and (end.summary.score, end.summary.turns) == (0.75, len(TURNS))
     entry = await cluster.open_journal().read_required(agent_key(rollout, 1), ProgramEntry)
     assert (entry.calls, entry.matched, entry.diverged_at) == (len(TURNS), turns + 1, None)
+    assert end.summary.losses == (Fidelity.REPLAYED,)
 
 
 @pytest.mark.slow

@@ -77,6 +77,10 @@ class Calls:
         found = (self._beginnings.get(each) for each in reversed(chained(digests)))
         return next(filter(None, found), None)
 
+    def has_earlier(self, start: int) -> bool:
+        """Whether earlier starts have made calls."""
+        return any(entry.start < start for entry in self.asked.values())
+
     def unmatched(self, start: int) -> bool:
         """Whether earlier starts have made calls that this one hasn't."""
         own = {slot.turn for slots in self.slots.values() for slot in slots}

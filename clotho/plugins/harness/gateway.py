@@ -24,6 +24,7 @@ from clotho.plugins.harness.exchange import Exchange, HttpRequest, Unserved
 from clotho.plugins.harness.port import Connection, Port
 from clotho.rollouts.agent_program import MOST_ASKED_AT_ONCE, AnsweredTurn, Stage
 from clotho.rollouts.asked import AskedEntry, AskedTools
+from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.turn import TurnEntry
 from clotho.sandbox.backend import JobStatus
 
@@ -128,6 +129,15 @@ class Gateway:
         self.overflowed = False
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what a call failed with: the attempt ends then, and another goes on."""
+
+    @property
+    def replayed(self) -> Fidelity | None:
+        """Whether this start took the way of an earlier one, so far; None where there was none."""
+        start = self._stage.lease
+        if not self._calls.has_earlier(start):
+            return None
+        other = self.counts.diverged_at is not None or self._calls.unmatched(start)
+        return Fidelity.DIVERGED if other else Fidelity.REPLAYED
 
     async def begin(self) -> None:
         """Read what is known of the rollout's calls, have the workflow count them, and open the port."""

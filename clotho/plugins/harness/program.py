@@ -54,6 +54,8 @@ class HarnessRun:
         """Serve the harness until it has ended; it goes on where this process stops before that."""
         key = job_key(self.stage.rollout, "harness", self.stage.lease)
         sandbox = self.stage.sandbox
+        if not sandbox.layout.isolated:
+            raise InvalidInput("a harness needs a sandbox with a network of its own: leave unsafe_local out")
         normalization = Normalization(self.harness.volatile, (sandbox.workspace, sandbox.home))
         gateway = Gateway(
             self.stage, self.settings.port, key, normalization, self.harness.aside_without_tools
@@ -120,7 +122,7 @@ class HarnessRun:
             model=self.stage.manifest.model,
             workdir=sandbox.workspace,
             home=sandbox.home,
-            context_tokens=None,
+            context_tokens=self.stage.context_tokens,
         )
         launch = self.harness.start(start)
         for path, content in launch.files.items():
@@ -145,6 +147,7 @@ class HarnessRun:
                 seconds=gateway.clock.worked,
                 limit=limit,
                 context_overflow=gateway.overflowed and limit is None,
+                replayed=gateway.replayed,
             ),
             output=output,
             calls=counts.calls,
