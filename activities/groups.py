@@ -51,7 +51,7 @@ from clotho.runs.rollouts import read_end
 from clotho.temporal.states import ignore_unknown
 from clotho.tools.resolution import resolve
 from clotho.tools.source import ProbedSandbox
-from clotho.tools.tool import Tool
+from clotho.tools.tool import Tool, ToolSettings
 
 CLOSED_WITHIN_SECONDS = 0.5
 """Time to wait for more groups after the first has closed: each round costs Temporal a request for each group."""
@@ -100,12 +100,12 @@ class Groups:
 
     async def _prepared(self, request: GroupRequest) -> PreparedGroup:
         manifest = await read_manifest(self._journal, request.run)
-        tools = await self._journal.once(
-            tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request)
-        )
         item = await read_item(self._journal, request.run, request.item)
         environment = await self._environments.get(manifest)
         opening = await environment.opening(item)
+        tools = await self._journal.once(
+            tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request, opening)
+        )
         acts = manifest.agent.kind
         runs_commands = acts is AgentKind.PROGRAM or any(tool.sandboxed for tool in tools.tools)
         if acts is not AgentKind.NOP and runs_commands:
@@ -207,10 +207,12 @@ class Groups:
                 "give the store that the run began in, or start it under another name"
             )
 
-    async def _resolve_tools(self, manifest: RunManifest, request: GroupRequest) -> ToolManifest:
+    async def _resolve_tools(
+        self, manifest: RunManifest, request: GroupRequest, opening: Opening
+    ) -> ToolManifest:
         selection = manifest.selection
         registry, brought = await asyncio.gather(
-            self._tools.registry(manifest), self._brought(manifest, request)
+            self._tools.registry(manifest), self._tools_of_settings(manifest, request, opening)
         )
         resolution = resolve(
             registry.with_tools(brought),
@@ -223,31 +225,31 @@ class Groups:
         )
         return ToolManifest(
             toolsets=resolution.toolsets,
-            tools=tuple(map(_offered, resolution.tools)),
+            tools=tuple(_offered(tool, manifest.tool_settings) for tool in resolution.tools),
             unavailable=dict(resolution.unavailable),
+            max_active_seconds=opening.seconds,
         )
 
-    async def _brought(self, manifest: RunManifest, request: GroupRequest) -> list[Tool]:
+    async def _tools_of_settings(
+        self, manifest: RunManifest, request: GroupRequest, opening: Opening
+    ) -> list[Tool]:
         """The tools that the run's settings bring, found in a sandbox with the item's files if one needs it."""
-        settings, wanted, sources = manifest.tool_settings, manifest.selection.wants, self._tools.sources
+        settings, wanted, sources = manifest.tool_settings, manifest.selection.enables, self._tools.sources
         if not sources.needs_sandbox(settings, wanted):
             return await sources.tools(settings, wanted, None)
-        environment = await self._environments.get(manifest)
-        item = await read_item(self._journal, request.run, request.item)
-        opening = await environment.opening(item)
         rollout = rollout_id(request.group, 0)
         async with self._sandboxes.probed(request.run, rollout, opening.sandbox, opening.files) as instance:
             probed = ProbedSandbox(instance, (rollout, "tools"), settings.terminal_cwd)
             return await sources.tools(settings, wanted, probed)
 
 
-def _offered(tool: Tool) -> OfferedTool:
+def _offered(tool: Tool, settings: ToolSettings) -> OfferedTool:
     return OfferedTool(
         name=tool.name,
         toolset=tool.toolset,
         sandboxed=tool.sandboxed,
         read_only=tool.read_only,
-        tool_schema=tool.schema(),
+        tool_schema=tool.schema(settings),
         place=tool.place,
     )
 

@@ -79,7 +79,7 @@ class IdleSandboxes:
         if now - used < manifest.terminal_lifetime:
             self._idle_since[lease] = used
             return
-        taken = await self._checkpoint(rollout, number, calls, manifest.checkpoint_mb)
+        taken = await self._take_checkpoint(rollout, number, calls, manifest.checkpoint_mb)
         if taken is None or not taken.exact:
             log.info("idle sandbox of %s kept: a checkpoint wouldn't hold all of it", rollout)
         elif await awaited_turn(self._journal, rollout) == awaited:  # else a later call may have a part in it
@@ -100,11 +100,11 @@ class IdleSandboxes:
             and await self._owners.state(rollout) is OwnerState.OPEN
         )
 
-    async def _checkpoint(
+    async def _take_checkpoint(
         self, rollout: str, number: int, calls: Sequence[JournalledCall], megabytes: int
     ) -> Checkpoint | None:
         sandbox = await self._sandboxes.attach(rollout, number)
         in_shell = next((call.call for call in reversed(calls) if SLOT in call.entry.state), None)
-        shell = await self._sandboxes.shell_left(rollout, in_shell, number)
+        shell = await self._sandboxes.job_of_shell_state(rollout, in_shell, number)
         last = next((call.call for call in reversed(calls) if call.entry.checkpoint is not None), None)
         return await self._sandboxes.checkpoint(rollout, sandbox, megabytes, shell, last)

@@ -104,7 +104,7 @@ class Verifier:
         if request.exhausted is not None:
             return await self._given_up(request, request.exhausted)
         if request.lease is not None:
-            await self._sandboxes.held(request.rollout, request.lease.number)
+            await self._sandboxes.require_current_lease(request.rollout, request.lease.number)
         # Before anything is read or checkpointed: its number fences off a former process that is still at work.
         claim = await self._claims.take(verification_claims_prefix(request.rollout))
         manifest = await read_manifest(self._journal, request.run)

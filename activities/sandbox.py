@@ -128,8 +128,11 @@ class Sandboxes:
         )
 
     async def attach(self, rollout: str, number: int) -> SandboxInstance:
-        """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone, and like `held`."""
-        entry = await self.held(rollout, number)
+        """The agent's instance in the sandbox of a lease; raises SandboxLost if it is gone.
+
+        Raises as `require_current_lease`, too.
+        """
+        entry = await self.require_current_lease(rollout, number)
         return await self.backend.attach(
             lease_key(rollout, number), entry.incarnation, self._labels_of(rollout)
         )
@@ -150,7 +153,7 @@ class Sandboxes:
         """
         key, labels = beside or lease_key(rollout, number), self._labels_of(rollout)
         if in_place:
-            entry = await self.held(rollout, number)
+            entry = await self.require_current_lease(rollout, number)
             return await self.backend.verify_in_place(key, entry.incarnation, labels, setup)
         return await self.backend.open_verifier(key, epoch, hidden_files, labels, setup)
 
@@ -202,7 +205,7 @@ class Sandboxes:
             return None
         return (await self._restorer.replay(request, sandbox, [late], state)).fidelity
 
-    async def held(self, rollout: str, number: int) -> LeaseEntry:
+    async def require_current_lease(self, rollout: str, number: int) -> LeaseEntry:
         """The entry of a lease that the rollout holds on this host.
 
         Raises SandboxFenced for a superseded lease, whose sandbox may be alive on a host that was cut off, or for a
@@ -250,7 +253,7 @@ class Sandboxes:
 
         async def take() -> CheckpointEntry:
             sandbox = await self.attach(rollout, number)
-            job = await self.shell_left(rollout, shell, number)
+            job = await self.job_of_shell_state(rollout, shell, number)
             return CheckpointEntry(checkpoint=await self.checkpoint(rollout, sandbox, megabytes, job, last))
 
         await self._journal.once(final_key(rollout), CheckpointEntry, take)
@@ -260,8 +263,8 @@ class Sandboxes:
             return None
         return (await self._journal.read_required(call_key(rollout, call), CallEntry)).checkpoint
 
-    async def shell_left(self, rollout: str, call: str | None, number: int) -> str | None:
-        """The job, in the sandbox of a lease, that left the shell state after `call`; None without a call."""
+    async def job_of_shell_state(self, rollout: str, call: str | None, number: int) -> str | None:
+        """Key of the job, in the sandbox of a lease, that left the shell as `call` left it; None without a call."""
         if call is None:
             return None
         entry = await self._journal.read_required(call_key(rollout, call), CallEntry)

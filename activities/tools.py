@@ -22,7 +22,7 @@ from clotho.models.messages import ToolCall
 from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.call import CallBegun, CallEntry, CallRequest, CallResult, tool_error
-from clotho.rollouts.group import ToolManifest
+from clotho.rollouts.group import OfferedTool, ToolManifest
 from clotho.rollouts.lease import Fidelity, LeaseRequest
 from clotho.rollouts.offers import read_tools
 from clotho.rollouts.run import RunManifest
@@ -60,11 +60,22 @@ class CallInputs:
     instance: SandboxInstance | None
     """The sandbox; None for a tool that needs none."""
 
+    def offered(self, index: int) -> OfferedTool | None:
+        """The tool that a call runs; None for one that isn't offered, and beyond the most calls of a turn."""
+        if index >= self.manifest.limits.max_calls_per_turn:
+            return None
+        return self.tools.offered(self.turn.tool_calls[index].function.name)
+
     def delegates(self, index: int) -> bool:
         """Whether the workflow has run a child before the call, or learnt that it begins none."""
-        name = self.turn.tool_calls[index].function.name
-        runs = index < self.manifest.limits.max_calls_per_turn
-        return runs and name == delegate_task.NAME and self.tools.offered(name) is not None
+        tool = self.offered(index)
+        return tool is not None and tool.name == delegate_task.NAME
+
+    def is_last_in_sandbox(self, index: int) -> bool:
+        """Whether no later call of the turn may change the sandbox."""
+        later = [batch for batch in self.batches if batch.start > index]
+        alone = [self.offered(batch.start) for batch in later if len(batch) == 1]  # others only read
+        return not any(tool is not None and tool.sandboxed for tool in alone)
 
     @property
     def batches(self) -> list[range]:
@@ -164,11 +175,10 @@ class Tools:
         self._metrics.count_call(entry, known=inputs.tools.offered(entry.tool) is not None)
         if context.instance is None:
             return entry
-        batch, *after = (each for each in inputs.batches if request.index < each.stop)
+        batch = next(each for each in inputs.batches if request.index in each)
         if len(batch) > 1:  # others run, and none of them changes the sandbox
             return entry
-        last = all(len(each) > 1 for each in after)
-        return await self._kept(request, inputs.manifest, context, entry, last)
+        return await self._with_checkpoint_or_manifest(request, inputs, context, entry)
 
     def _context(
         self, request: CallRequest, asked: ToolCall, inputs: CallInputs, progress: Progress
@@ -229,18 +239,19 @@ class Tools:
         held = LeaseRequest(rollout=request.sandbox_of, number=lease)
         return await self._sandboxes.replay_late_call(held, sandbox, late, await self._state(request))
 
-    async def _kept(
-        self, request: CallRequest, manifest: RunManifest, context: CallContext, entry: CallEntry, last: bool
+    async def _with_checkpoint_or_manifest(
+        self, request: CallRequest, inputs: CallInputs, context: CallContext, entry: CallEntry
     ) -> CallEntry:
         """The entry with a checkpoint of the sandbox, or with the manifest that a replay is compared by."""
-        if manifest.checkpoints is CheckpointPolicy.OFF:
+        run = inputs.manifest
+        if run.checkpoints is CheckpointPolicy.OFF:
             return entry
-        if manifest.checkpoints is CheckpointPolicy.EVERY_TURN and not last:
-            manifest_ = await context.sandbox.manifest()
-            return entry.model_copy(update={"manifest": manifest_ and manifest_.digest})
+        if run.checkpoints is CheckpointPolicy.EVERY_TURN and not inputs.is_last_in_sandbox(request.index):
+            files = await context.sandbox.manifest()
+            return entry.model_copy(update={"manifest": files and files.digest})
         shell = last_job({**context.state, **entry.state})
         taken = await self._sandboxes.checkpoint(
-            request.sandbox_of, context.sandbox, manifest.checkpoint_mb, shell, request.checkpoint
+            request.sandbox_of, context.sandbox, run.checkpoint_mb, shell, request.checkpoint
         )
         return entry.model_copy(update={"checkpoint": taken})
 
@@ -268,7 +279,7 @@ class Tools:
                 continue
             state[slot] = entry.state[slot]
             if slot == SLOT and request.lease is not None and entry.lease != request.lease:
-                job = await self._sandboxes.shell_left(request.sandbox_of, call, request.lease)
+                job = await self._sandboxes.job_of_shell_state(request.sandbox_of, call, request.lease)
                 state[slot] = {"job": job}
         return state
 

@@ -88,7 +88,7 @@ class EpochSandboxes:
             start=self.start,
             after=None
             if config.verifier_cwd is not None
-            else await self.sandboxes.shell_left(rollout, self.request.shell, number),
+            else await self.sandboxes.job_of_shell_state(rollout, self.request.shell, number),
             directory=config.verifier_cwd or WORKSPACE,
             trust_workspace=config.trust_workspace,
             only_reads=only_reads,

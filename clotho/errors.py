@@ -34,6 +34,7 @@ ClothoError
 """
 
 from datetime import timedelta
+from enum import StrEnum
 
 MESSAGE_CHARACTERS = 1_500
 """Characters of an error's message that are kept."""
@@ -129,10 +130,53 @@ class SandboxUnhealthy(ClothoError):
     """The healthcheck of a new sandbox never passed; the message names it."""
 
 
-class GroupRejected(ClothoError):
-    """A finished group that must not be trained on; `reason` is one word for why."""
+class Rejection(StrEnum):
+    """Every reason for which a group isn't trained on, and the functions that raise GroupRejected with it.
 
-    def __init__(self, reason: str, message: str) -> None:
+    The functions named `check_…` are in clotho/training/fitness.py. The adapter is the one of Atropos
+    (clotho/plugins/atropos/), whose `check_deliverable` is in its admission.py.
+    """
+
+    INCOMPLETE = "incomplete"
+    """The number of scored rollouts isn't the one asked for: `check_whole`."""
+    CHAT_MODE = "chat_mode"
+    """A turn was sampled without tokens: `check_sampled`."""
+    NOTHING_SAMPLED = "nothing_sampled"
+    """No rollout sampled a token: `check_sampled`."""
+    NON_FINITE = "non_finite"
+    """A reward or a logprob is no number: `check_whole`, `check_logprobs`, the adapter's `TrainerApi.send`."""
+    BIASED = "biased"
+    """Logprobs aren't known to be of the distribution sampled from: `check_logprobs`."""
+    OVER_LENGTH = "over_length"
+    """A row is longer than the trainer takes: `check_lengths`, the adapter's `check_deliverable`."""
+    STALE = "stale"
+    """Its weights, or its item, are too many steps old: `check_age`, the adapter's `drop_stale`."""
+    UNKNOWN_VERSION = "unknown_version"
+    """A bound on its age is set, and a token's weight version isn't known: `check_age`."""
+    EXCLUDED = "excluded"
+    """Disturbances that the trainer excludes: `Exclusion.mask_excluded` (clotho/training/siblings.py)."""
+    CORRUPT = "corrupt"
+    """A journal entry is damaged: `training_groups`, the adapter's `AdapterRun.collect`, `OrderedRun.answer`."""
+    ENVIRONMENT_FAILED = "environment_failed"
+    """The author's code failed: `Groups.until_scored` (clotho/runs/group_workflows.py), the adapter's sweeper."""
+    INFRASTRUCTURE = "infrastructure"
+    """Its workflow failed too often: `Groups.until_scored`, by the policy's `dropped_as`."""
+    CANCELLED = "cancelled"
+    """Its workflow was cancelled or terminated: `Groups.until_scored`. A trainer asked so: `OrderedRun.cancel`."""
+    WITHHELD = "withheld"
+    """The environment's hooks returned no rows: the adapter's `check_deliverable`."""
+    WRONG_SIZE = "wrong_size"
+    """The hooks returned another number of rows: the adapter's `check_deliverable`."""
+    SAME_SCORES = "same_scores"
+    """All scores are equal, and the trainer wants them to differ: the adapter's `check_deliverable`."""
+    REFUSED = "refused"
+    """Atropos' API answered 4xx: the adapter's `TrainerApi.send`."""
+
+
+class GroupRejected(ClothoError):
+    """A group that must not be trained on."""
+
+    def __init__(self, reason: Rejection, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 

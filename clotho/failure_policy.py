@@ -29,6 +29,7 @@ from clotho.errors import (
     LeaseElsewhere,
     ModelRejected,
     ModelUnavailable,
+    Rejection,
     SandboxDisrupted,
     SandboxDiverged,
     SandboxFenced,
@@ -46,7 +47,7 @@ from clotho.errors import (
     WorkspaceRefused,
 )
 
-DROP_REASONS = ("environment_failed", "infrastructure", "cancelled")
+DROP_REASONS = (Rejection.ENVIRONMENT_FAILED, Rejection.INFRASTRUCTURE, Rejection.CANCELLED)
 """Reasons for which a group is given up. Where its siblings failed for several, the first counts."""
 CANCELLED = "Cancelled"
 TERMINATED = "Terminated"
@@ -102,7 +103,7 @@ class FailurePolicy:
     group: GroupAction = GroupAction.RETRY
     attempts: int | None = None
     """Most attempts at a step, as a regular activity; None: while its time lasts, as killed workers use them up."""
-    dropped_as: str = "infrastructure"
+    dropped_as: Rejection = Rejection.INFRASTRUCTURE
     """The reason that is kept of a group that was given up."""
 
     @property
@@ -124,7 +125,7 @@ OF_THE_AUTHOR = FailurePolicy(
     step=StepAction.RETRY,
     attempts=ENVIRONMENT_ATTEMPTS,
     sibling=SiblingAction.FAIL,
-    dropped_as="environment_failed",
+    dropped_as=Rejection.ENVIRONMENT_FAILED,
 )
 UNCLASSIFIED = OUTAGE
 """A defect can be mended by a deploy while the step is retried."""
@@ -163,8 +164,10 @@ POLICIES: dict[str, FailurePolicy] = {
     TakenOver.__name__: OUTAGE,
     HostUnavailable.__name__: OUTAGE,
     TIMED_OUT: REFUSAL,
-    CANCELLED: FailurePolicy(sibling=SiblingAction.FAIL, group=GroupAction.DROP, dropped_as="cancelled"),
-    TERMINATED: FailurePolicy(group=GroupAction.DROP, dropped_as="cancelled"),
+    CANCELLED: FailurePolicy(
+        sibling=SiblingAction.FAIL, group=GroupAction.DROP, dropped_as=Rejection.CANCELLED
+    ),
+    TERMINATED: FailurePolicy(group=GroupAction.DROP, dropped_as=Rejection.CANCELLED),
 }
 
 

@@ -79,7 +79,7 @@ class Plugin:
     """Exporters by the names that `--format` takes."""
     agents: Mapping[str, str] = field(default_factory=dict)
     """Programs with a loop of their own, by the names that `--agent` takes -> target of an AgentProgram
-    (`clotho/environment/agent_programs.py`)."""
+    (`clotho/rollouts/agent_program.py`)."""
     environments: Mapping[str, str] = field(default_factory=dict)
     """Scheme of an environment's name, such as `tasks:PATH` -> target of a function `(rest) -> (name, config)`."""
     notice: str | None = None

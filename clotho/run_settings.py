@@ -29,10 +29,22 @@ def _object(text: str) -> dict[str, JsonValue]:
 
 
 class CheckpointPolicy(StrEnum):
-    """After which calls a sandbox is checkpointed; one before verification comes with both."""
+    """After which calls a sandbox is checkpointed.
+
+    All checkpoints of sandboxes are taken in one of four places:
+
+    - after a call: `Tools._with_checkpoint_or_manifest` (activities/tools.py), as this policy says;
+    - before an idle sandbox is given back: `IdleSandboxes._take_checkpoint` (activities/idle.py), unless it is OFF;
+    - before verification: `Verifier.verify` (activities/reward.py), whatever the policy;
+    - when a program that acted has ended: `Agents.run_program` (activities/agents.py), whatever the policy.
+
+    The last two are one checkpoint of the agent's last state (`Sandboxes.checkpoint_as_left`).
+    """
 
     EVERY_CALL = "every_call"
+    """After every call that needs the sandbox, but for those that run side by side: they only read."""
     EVERY_TURN = "every_turn"
+    """After the last such call of a turn. The earlier ones keep a manifest, by which their replays are compared."""
     OFF = "off"
 
 

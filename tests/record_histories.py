@@ -15,7 +15,7 @@ from temporalio.client import Client
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.identifiers.rollout_keys import lease_key, turn_key
 from clotho.run_settings import Acquire, RunSettings
 from clotho.runs.operations import Operations
 from clotho.runs.targets import Target
@@ -24,7 +24,9 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster, cluster_in
 from tests.environments import delegating, side_by_side
 from tests.environments.side_by_side import MEETING
+from tests.harness import test_harness as harness
 from tests.support import eventually, start
+from tests.workflows.holding import Holding, after_turns
 from tests.workflows.scripts import run, say, scoring
 
 HISTORIES = Path(__file__).parent / "histories"
@@ -42,6 +44,8 @@ RECORDED = {
     "repaired": ("~campaign", "g000000", "g000000/r0"),
     "paused": ("~campaign", "g000000/r0"),
     "failed": ("~campaign", "g000000"),
+    "program": ("g000000/r0",),
+    "program-lost": ("g000000/r0",),
 }
 SLOW = Script(conversations=(Conversation(variants=((*[run("true")] * 4, say("Done.")),)),), latency=0.8)
 
@@ -76,6 +80,7 @@ async def live(cluster: Cluster) -> None:
         handle = await cluster.start("parallel", url, environment=side_by_side.NAME, settings=parallel)
         await handle.result()
     await delegated(cluster)
+    await programs(cluster)
     async with serving(ScriptedModel(SLOW)) as url:
         handle = await start(cluster, "repaired", url, group_size=2)
         await written(cluster, turn_key("repaired/g000000/r0", 1))
@@ -119,6 +124,19 @@ async def delegated(cluster: Cluster) -> None:
             settings = RunSettings(delegation={"sandbox": sandbox, "turns": 4})
             handle = await cluster.start(name, url, environment=delegating.NAME, settings=settings)
             await handle.result()
+
+
+async def programs(cluster: Cluster) -> None:
+    """Runs of a program with a loop of its own, in one sandbox, and in a second one after a loss."""
+    async with serving(ScriptedModel(harness.script())) as url:
+        await (await harness.start(cluster, "program", url)).result()
+    model = Holding(harness.script(), held=after_turns(1))
+    async with serving(model) as url:
+        handle = await harness.start(cluster, "program-lost", url)
+        await model.held(1)
+        await cluster.sandboxes().destroy(lease_key("program-lost/g000000/r0", 0))
+        model.release.set()
+        await handle.result()
 
 
 async def written(cluster: Cluster, key: str) -> None:

@@ -53,10 +53,10 @@ SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
 SUPERVISOR_LAYERS = (
     "bytes confine control sha256",
     "answer frames handover job tar tree user walk",
-    "command conduits file freeze input manifest measure member output relay_files",
+    "command conduits file freeze input manifest measure member output port relay_files",
     "execution pack unpack waits",
     "transfer",
-    "contain enter relay requests",
+    "contain enter port relay requests",
     "supervisor",
 )
 """Source files of the supervisor, each of which may call those of the lines before its own."""

@@ -71,7 +71,7 @@ class Campaign(PausedWithRun):
 
     @workflow.run
     async def run(self, request: CampaignRequest) -> CampaignProgress:
-        async with self.notices.of_end():
+        async with self.notices.give_at_end():
             if request.progress is None:
                 await self.hold_while_paused(request.run, self.task_queues.model)
                 await self.prepare()

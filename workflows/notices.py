@@ -74,7 +74,7 @@ class Notices:
             given.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     @asynccontextmanager
-    async def of_end(self) -> AsyncIterator[None]:
+    async def give_at_end(self) -> AsyncIterator[None]:
         """Give notice of the end of the body, whatever it is; a campaign that continues as new hasn't ended."""
         try:
             yield

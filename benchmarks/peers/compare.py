@@ -72,8 +72,8 @@ async def measure(measured: Bench) -> list[Row]:
     first, second = peers
     return [
         *(Row(f"{what}: {name}", str(cost)) for name, cost in costs.items()),
-        Row(f"CPU, ratio to {first}", ratio(ours.cpu_ms, in_memory.cpu_ms), "≤ 1.8"),
-        Row(f"CPU, ratio to {second}", ratio(ours.cpu_ms, on_temporal.cpu_ms), "≤ 0.4"),
+        Row(f"CPU, ratio to {first}", ratio(ours.cpu_ms, in_memory.cpu_ms), "≤ 1.3"),
+        Row(f"CPU, ratio to {second}", ratio(ours.cpu_ms, on_temporal.cpu_ms), "≤ 0.3"),
         Row(f"rollouts/s, ratio to {first}", ratio(ours.rate, in_memory.rate)),
         Row(f"rollouts/s, ratio to {second}", ratio(ours.rate, on_temporal.rate)),
     ]

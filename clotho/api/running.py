@@ -28,7 +28,7 @@ from clotho.runs.campaigns import CampaignHandle, campaign_handle, read_campaign
 from clotho.runs.manifest import taken_names
 from clotho.runs.request import RunRequest
 from clotho.runs.scored import ScoredGroups
-from clotho.runs.starting import notices, start
+from clotho.runs.starting import messages_before_start, start
 from clotho.runs.states import items_notice_at_start
 from clotho.temporal.search_attributes import workflow_link
 
@@ -177,7 +177,7 @@ class Progressing:
         environment, code = _environment(asked.environment)  # a class that can't be sent needs no services
         session, client = await sessions().serving(asked.store, asked.temporal, self._say)
         order = await _order(asked, environment, session)
-        for notice in await notices(session.journal, order.manifest):
+        for notice in await messages_before_start(session.journal, order.manifest):
             self._say(notice)
         started = await start(client, session.journal, order, code)
         say_changed(self._console, started.changed, started.kept_by)

@@ -32,7 +32,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.groups import is_large
 from clotho.runs.request import RunRequest
-from clotho.runs.starting import notices, start, with_model_name
+from clotho.runs.starting import messages_before_start, start, with_model_name
 from clotho.runs.states import items_notice_at_start
 from clotho.temporal.connection import connect
 from clotho.temporal.search_attributes import workflow_link
@@ -159,7 +159,7 @@ class Following:
 
     async def start(self, order: RunRequest) -> tuple[Journal, Client, CampaignHandle]:
         journal = await open_journal(self.settings)
-        for notice in await notices(journal, order.manifest):
+        for notice in await messages_before_start(journal, order.manifest):
             self.say(notice)
         named = await with_model_name(
             journal, order

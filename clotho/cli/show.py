@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import count
 from typing import Annotated, Any
 
 import typer
@@ -18,15 +19,25 @@ from clotho.cli.show_group import repair_text, show_group
 from clotho.cli.summary import show_summary
 from clotho.cli.terminal import amount, make_console, print_json, sanitized_text
 from clotho.config import TemporalSettings, load_settings
-from clotho.errors import InvalidInput
+from clotho.errors import InvalidInput, truncate_middle
 from clotho.evaluation.summary import read_summary
-from clotho.frozen_model import FrozenModel
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import call_id, group_of, run_of
-from clotho.identifiers.rollout_keys import call_key, lease_key, prompt_key, reward_key, turn_key, turn_prefix
+from clotho.identifiers.rollout_keys import (
+    asked_key,
+    call_key,
+    lease_key,
+    prompt_key,
+    reward_key,
+    turn_key,
+    turn_prefix,
+)
 from clotho.journal import Journal
 from clotho.models.backend import SampledTurn
 from clotho.models.messages import ChatMessage
+from clotho.rollouts.agent_program import ProgramEntry
+from clotho.rollouts.asked import AskedEntry, ProgramResults, asked_text, messages_added, results_sent
 from clotho.rollouts.budget import BudgetEntry
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import GroupEntry, RepairEntry
@@ -39,7 +50,7 @@ from clotho.runs.budgets import read_budget, rollout_spending
 from clotho.runs.disturbances import repairs_of
 from clotho.runs.pauses import reason_for
 from clotho.runs.repairs import group_repairs
-from clotho.runs.rollouts import last_failure, read_end, sandbox_losses
+from clotho.runs.rollouts import last_failure, program_end_text, program_ends, read_end, sandbox_losses
 from clotho.runs.targets import Target
 from clotho.temporal.connection import connect
 from clotho.temporal.states import describe
@@ -47,6 +58,8 @@ from clotho.temporal.states import describe
 SHOWN_ARTIFACTS = 50
 TEMPORAL_SECONDS = 3.0
 """Seconds for which Temporal is asked what a rollout is doing: the rest is in the store."""
+SHOWN_CHARACTERS = 1_500
+"""Characters of a program's own prompts, and of the end of its output; `--json` has all."""
 WHOLE = ("output", "content", "diff", "error")
 """Fields that are text of their own; the others are told on one line."""
 
@@ -89,6 +102,8 @@ class RolloutRecord(FrozenModel):
     """A rollout as the store has it."""
 
     transcript: Transcript
+    programs: Annotated[dict[int, ProgramEntry], WHERE_SET] = {}
+    """Number of the sandbox -> how the agent's program ended there."""
     reward: RewardEntry | None
     end: RolloutSummary | None
 
@@ -104,9 +119,18 @@ async def stored_record(journal: Journal, target: Target) -> BaseModel:
     await require_begun(journal, target.rollout)
     end = await read_end(journal, target.rollout)
     # Entries of a rollout that has ended are one file, which isn't listed by its parts.
-    turns = end.summary.turns if end else len(await journal.keys(turn_prefix(target.rollout)))
+    if end is not None:
+        turns, losses = end.summary.turns, end.summary.losses
+    else:
+        # A program has several turns sampled at a time: those after the first gap aren't shown yet.
+        sampled = {*await journal.keys(turn_prefix(target.rollout))}
+        turns = next(number for number in count() if turn_key(target.rollout, number) not in sampled)
+        losses = await sandbox_losses(journal, target.rollout)
+    transcript = await read_transcript(journal, target.rollout, turns)
+    ran = transcript.prompt.program is not None
     return RolloutRecord(
-        transcript=await read_transcript(journal, target.rollout, turns),
+        transcript=transcript,
+        programs=await program_ends(journal, target.rollout, len(losses)) if ran else {},
         reward=await journal.read(reward_key(target.rollout), RewardEntry),
         end=end.summary if end is not None else None,
     )
@@ -159,6 +183,11 @@ class StepPrinter:
         self._turns = 0
         self._calls_left: list[str] = []
         self._lease = 0
+        self._program = False
+        self._prompt: Sequence[ChatMessage] = ()
+        self._asked: dict[int, AskedEntry] = {}
+        self._sampled: dict[int, TurnEntry] = {}
+        self._results: dict[int, ProgramResults] = {}
 
     async def print_new(self) -> None:
         """Print everything that the journal has by now."""
@@ -168,7 +197,8 @@ class StepPrinter:
 
     async def _print_prompt(self) -> bool:
         if not self._prompted and (prompt := await self._journal.read(prompt_key(self._rollout), Prompt)):
-            self._prompted = True
+            self._prompted, self._program = True, prompt.program is not None
+            self._prompt = prompt.messages
             if prompt.delegated is not None:
                 heading(self._console, f"task of {prompt.delegated.parent}, call {prompt.delegated.call}")
             for message in prompt.messages:
@@ -198,10 +228,31 @@ class StepPrinter:
                 and repair.continued_as == repair.failure.workflow == self._rollout
             ):
                 heading(self._console, f"repaired: it had failed with {repair.failure.reason}", "yellow")
+        if self._program:
+            await self._print_asked(self._turns, turn)
+        else:
+            self._calls_left = [call_id(self._turns, index) for index in range(len(turn.tool_calls))]
         show_turn(self._console, self._turns, turn)
-        self._calls_left = [call_id(self._turns, index) for index in range(len(turn.tool_calls))]
         self._turns += 1
         return True
+
+    async def _print_asked(self, number: int, turn: TurnEntry) -> None:
+        """Print what a program asked with: results of its tool calls, and other messages."""
+        self._asked[number] = asked = await self._journal.read_required(
+            asked_key(self._rollout, number), AskedEntry
+        )
+        if text := asked_text(number, self._asked):
+            heading(self._console, text, "yellow")
+        if asked.extends not in self._results:
+            results = results_sent(number, self._asked, self._sampled)
+            if results is not None:
+                self._results[results.of_turn] = results
+                for entry in results.entries:
+                    show_program_call(self._console, entry)
+        for message in messages_added(asked, self._results):
+            if message not in self._prompt:
+                show_message(self._console, message, SHOWN_CHARACTERS)
+        self._sampled[number] = turn
 
 
 async def show_loss(console: Console, journal: Journal, rollout: str, lease: int) -> None:
@@ -216,10 +267,14 @@ def heading(console: Console, text: str, style: str = "bold") -> None:
     console.print(sanitized_text(f"── {text}", style))
 
 
-def show_message(console: Console, message: ChatMessage) -> None:
-    heading(console, message.role)
+def show_message(console: Console, message: ChatMessage, most: int | None = None) -> None:
+    """A message of a prompt, shortened to `most` characters."""
     text = message.content if isinstance(message.content, str) else json.dumps(message.content)
-    console.print(sanitized_text(text))
+    shortened = most is not None and len(text) > most
+    heading(
+        console, f"{message.role} · shortened from {len(text):,} characters" if shortened else message.role
+    )
+    console.print(sanitized_text(truncate_middle(text, most) if most is not None else text))
 
 
 def show_turn(console: Console, number: int, turn: TurnEntry) -> None:
@@ -252,6 +307,19 @@ def show_call(console: Console, call: CallEntry) -> None:
     console.print(sanitized_text(result_text(call.content)))
 
 
+def show_program_call(console: Console, call: CallEntry) -> None:
+    heading(console, f"{call.tool} · by the program")
+    console.print(sanitized_text(result_text(call.content)))
+
+
+async def show_programs(console: Console, journal: Journal, rollout: str, program: str, losses: int) -> None:
+    """How the agent's program ended, and the end of what it wrote."""
+    for lease, entry in (await program_ends(journal, rollout, losses)).items():
+        for text in program_end_text(program, lease, entry):
+            heading(console, text)
+        console.print(sanitized_text(entry.output[-SHOWN_CHARACTERS:].strip(), "dim"))
+
+
 def resumed_text(sampled: SampledTurn) -> str:
     """A note on an interrupted turn: the tokens after which it was continued."""
     resumed = sampled.tokens.resumed_at if sampled.tokens is not None else ()
@@ -259,6 +327,12 @@ def resumed_text(sampled: SampledTurn) -> str:
 
 
 async def show_end(console: Console, journal: Journal, rollout: str) -> None:
+    end = await read_end(journal, rollout)
+    prompt = await journal.read(prompt_key(rollout), Prompt)
+    program = prompt.program if prompt is not None else None
+    if program is not None:
+        losses = end.summary.losses if end is not None else await sandbox_losses(journal, rollout)
+        await show_programs(console, journal, rollout, program, len(losses))
     reward = await journal.read(reward_key(rollout), RewardEntry)
     if reward is not None:
         parts = " · ".join(f"{name} {value:g}" for name, value in reward.breakdown.items())
@@ -267,7 +341,6 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
         console.print(sanitized_text("\n".join(text for text in (parts, reward.log, refused) if text)))
         if reward.artifacts is not None:
             show_artifacts(console, reward.artifacts)
-    end = await read_end(journal, rollout)
     if end is None:
         if (failure := await last_failure(journal, rollout)) is None:
             console.print("not finished", style="yellow")
@@ -280,10 +353,11 @@ async def show_end(console: Console, journal: Journal, rollout: str) -> None:
         return
     summary = end.summary
     defective = f", {summary.defective_calls} not as written" if summary.defective_calls else ""
+    calls = f"{amount(summary.tool_calls, 'tool call')} ({amount(summary.tool_errors, 'error')}{defective}), "
+    if program is not None:
+        calls = ""  # it makes them by itself, and the workflow counts none
     console.print(
-        f"{ending_text(summary.ending)}: {amount(summary.turns, 'turn')}, "
-        f"{amount(summary.tool_calls, 'tool call')} "
-        f"({amount(summary.tool_errors, 'error')}{defective}), "
+        f"{ending_text(summary.ending)}: {amount(summary.turns, 'turn')}, {calls}"
         f"{amount(summary.sampled_tokens, 'token')}, {summary.active_seconds:.1f} s active"
     )
     if (price := (await read_budget(journal, run_of(rollout)) or BudgetEntry()).price) is not None:

@@ -88,7 +88,7 @@ def error_of(fields: Mapping[str, Any]) -> Exception:
     if not (isinstance(kind, type) and issubclass(kind, ClothoError)):
         return EnvironmentFailed(text)
     if kind is errors.GroupRejected:
-        return errors.GroupRejected("environment_failed", text)
+        return errors.GroupRejected(errors.Rejection.ENVIRONMENT_FAILED, text)
     error: ClothoError = kind(text)
     if "exhausted" in fields and isinstance(error, SandboxLost | errors.GradingSandboxLost):
         error.exhausted = fields["exhausted"]

@@ -18,6 +18,7 @@ from clotho.rollouts.item import Item
 from clotho.sandbox.item import ItemSandbox
 from clotho.tools.delegation import DelegationSettings
 from clotho.tools.distributions import Distribution
+from clotho.tools.tool import COMMAND_SECONDS
 
 MOST_ARTIFACTS = 64 << 20
 """Bytes of a rollout's artifacts."""
@@ -55,7 +56,7 @@ class EnvironmentConfig(BaseModel):
     """Sampling temperature of every turn."""
     max_token_length: int | None = None
     """Tokens that one turn may sample."""
-    terminal_timeout: float = 120.0
+    terminal_timeout: float = COMMAND_SECONDS
     """Seconds that a command may take unless the model asks for another limit."""
     plugins: dict[str, Any] = {}
     """Settings of plugins by name: {"skills": {"folder": "/data/skills"}}, or `sections_of` their classes."""

@@ -51,7 +51,8 @@ class Backends:
         Raises InvalidInput for an endpoint of the other mode.
         """
         inference = endpoint.inference
-        if (rendering is None) is not (inference is Inference.CHAT):
+        run_is_chat, endpoint_is_chat = rendering is None, inference is Inference.CHAT
+        if run_is_chat is not endpoint_is_chat:
             raise InvalidInput(f"inference {inference} doesn't fit the run's manifest")
         if rendering is None:
             return OpenAIChat(self._connection(endpoint.base_url, api_key))

@@ -10,11 +10,7 @@ QUICK_SECONDS = 1.8
 """Seconds of an answer up to which a turn is done in its workflow's process: an attempt there has 2 s."""
 WORTHWHILE = 0.25
 """Share of quick answers from which such attempts pay: one costs a quarter of a turn that goes on elsewhere."""
-LEAST_ANSWERS = 20
-"""Answers before their times say anything."""
-SPARE_TOKENS = 16
-"""Tokens by which short answers count as longer: they take time of their own."""
-WEIGHT, DRIFT = 0.1, 1.001
+WEIGHT = 0.1
 LONGEST_CLOSED_SECONDS = 60.0
 LAST_STRAW = 3
 """Failures in a row after which a server counts as down."""
@@ -58,8 +54,6 @@ class Gate:
         self._room = room
         room.add(self)
         self.in_use = 0
-        self.refused = 0
-        """Requests that the server has refused for being too many, since this process began."""
         self.rated = 0
         """Permits whose requests still wait for the rate of their key."""
         self.used_at = 0.0
@@ -70,8 +64,6 @@ class Gate:
         self._answers = 0
         self.quick = 0.0
         """Share of answers of late that took less than QUICK_SECONDS."""
-        self._recent: float | None = None
-        self._best = float("inf")
 
     @property
     def waiting(self) -> int:
@@ -82,13 +74,6 @@ class Gate:
     def asking(self) -> int:
         """Requests that the server is answering."""
         return self.in_use - self.rated
-
-    @property
-    def slowness(self) -> float:
-        """The time for a token, relative to the shortest seen."""
-        if self._recent is None or self._answers < LEAST_ANSWERS:
-            return 1.0
-        return self._recent / self._best
 
     def is_down(self, now: float) -> bool:
         return now < self._down_until
@@ -149,22 +134,14 @@ class Gate:
         if self._failures >= LAST_STRAW:
             self._down_until = asyncio.get_running_loop().time() + DOWN_SECONDS
 
-    def answer(self, seconds: float, tokens: int) -> None:
+    def answer(self, seconds: float) -> None:
         """Count an answer and its time."""
         self._failures, self._down_until = 0, 0.0
-        each = seconds / (tokens + SPARE_TOKENS)
         self._answers += 1
-        self._recent = _moved(self._recent, each)
-        self.quick = _moved(self.quick if self._answers > 1 else None, seconds < QUICK_SECONDS)
-        self._best = min(self._best * DRIFT, max(self._recent, 1e-9))
+        self.quick += (WEIGHT if self._answers > 1 else 1.0) * ((seconds < QUICK_SECONDS) - self.quick)
 
     def stop(self) -> None:
         """Send those that wait to another process."""
         while self._waiting:
             if not (permit := self._waiting.pop()).cancelled():
                 permit.set_exception(ModelUnavailable(STOPPING))
-
-
-def _moved(average: float | None, value: float) -> float:
-    """The moving average after `value`."""
-    return value if average is None else (1 - WEIGHT) * average + WEIGHT * value

@@ -1,7 +1,8 @@
 """Pages in the store with which model processes tell each other what they ask of a model server.
 
 A process keeps one page for each server, at a key with the time of its writing, and replaces it every few seconds.
-An exchange is one write, one listing, one read for each page that has changed, and one deletion.
+It reads first, so that its page has what it makes of the others': one listing, one read for each page that changed,
+one write and one deletion.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from clotho.errors import JournalCorrupt
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
 from clotho.models.endpoint import Endpoint
+from clotho.models.speed import Speed
 from clotho.models.width import Width
 
 LEASE_SECONDS = 10.0
@@ -32,9 +34,7 @@ class ServerPage(FrozenModel):
     in_use: int
     """Requests that the server is answering."""
     waiting: int
-    refused: int
-    """Requests that the server has refused for being too many, since the process began."""
-    slowness: float
+    speed: Speed
     down: bool
 
 
@@ -46,8 +46,6 @@ class SeenPage:
     page: ServerPage
     changed: float
     """When it was found changed, by this process's clock."""
-    counted: int
-    """Refusals that were counted already."""
 
 
 class PacePages:
@@ -58,17 +56,17 @@ class PacePages:
         self._prefix = _prefix(server)
         self._process = process
         self._seen: dict[str, SeenPage] = {}
+        self._outdated: list[str] = []
         self._began = False
         self.width = Width()
         """The width with the most changes that any page had."""
 
-    async def exchange(self, page: ServerPage, now: float) -> None:
-        """Replace this process's page, and read those of others that have changed. Raises StoreUnavailable."""
-        mine = f"{self._prefix}{self._process}/{int(time.time() * 1e6):018}"
-        await self._journal.write(mine, page)
-        keys = sorted(set(await self._journal.keys(self._prefix)) - {mine})
+    async def read(self, now: float) -> None:
+        """Read the pages of others that have changed, and at first this process's own. Raises StoreUnavailable."""
+        keys = sorted(await self._journal.keys(self._prefix))
         own = [key for key in keys if self._writer(key) == self._process]
         expired = [key for key in keys if _age(key) > KEPT_SECONDS]
+        self._outdated = [*own, *expired]
         last = {self._writer(key): key for key in keys if key not in own and key not in expired}
         unread = [key for name, key in last.items() if name not in self._seen or self._seen[name].key != key]
         if not self._began:
@@ -79,19 +77,16 @@ class PacePages:
                 self.width = max(self.width, read.width, key=lambda width: width.changes)
                 self._see(key, read, now)
         self._began = True
-        await self._journal.delete([*own, *expired])
+
+    async def write(self, page: ServerPage) -> None:
+        """Replace this process's page. Raises StoreUnavailable."""
+        await self._journal.write(f"{self._prefix}{self._process}/{int(time.time() * 1e6):018}", page)
+        await self._journal.delete(self._outdated)
+        self._outdated = []
 
     def alive(self, now: float) -> dict[str, ServerPage]:
         """The pages of other processes that live, by their names."""
         return {name: seen.page for name, seen in self._seen.items() if now - seen.changed < LEASE_SECONDS}
-
-    def count_refused(self) -> int:
-        """Refusals that other processes met since the last count."""
-        refused = 0
-        for seen in self._seen.values():
-            refused += seen.page.refused - seen.counted
-            seen.counted = seen.page.refused
-        return refused
 
     def _writer(self, key: str) -> str:
         return key.removeprefix(self._prefix).partition("/")[0]
@@ -101,8 +96,7 @@ class PacePages:
             return
         earlier = self._seen.get(name)
         gone = earlier is None and _age(key) > OLD_SECONDS
-        counted = page.refused if earlier is None else min(earlier.counted, page.refused)
-        self._seen[name] = SeenPage(key, page, now - LEASE_SECONDS if gone else now, counted)
+        self._seen[name] = SeenPage(key, page, now - LEASE_SECONDS if gone else now)
 
 
 async def shown_pages(journal: Journal, server: Endpoint) -> list[ServerPage]:

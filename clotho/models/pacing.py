@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from clotho.errors import ClothoError, ModelUnavailable, StoreUnavailable
 from clotho.identifiers.ids import run_of
@@ -19,17 +19,10 @@ from clotho.models.backend import SampledTurn
 from clotho.models.endpoint import Endpoint
 from clotho.models.gate import STOPPING, Gate, Room
 from clotho.models.pace_pages import PacePages, ServerPage, shown_pages
+from clotho.models.paced_server import PacedServer
 from clotho.models.rates import RateMeter
-from clotho.models.width import (
-    FIRST_WIDTH,
-    LEAST_BY_HINTS,
-    ServerLoad,
-    Signals,
-    Width,
-    adjusted,
-    server_load,
-    shares,
-)
+from clotho.models.server_load import ServerLoad, server_load
+from clotho.models.width import FIRST_WIDTH, LEAST_BY_HINTS, adjusted
 from clotho.worker_settings import RateLimit
 
 LOOK_SECONDS, CALM_LOOK_SECONDS = 1.0, 5.0
@@ -38,67 +31,11 @@ IDLE_SECONDS = 60.0
 """Time without a request after which a process writes no page of a server."""
 METRICS_SECONDS, METRICS_TIMEOUT, NO_METRICS_SECONDS = 5.0, 2.0, 300.0
 MOST_METRICS_BYTES = 1 << 20
-ROTATION_SECONDS = 5
 
 log = logging.getLogger("clotho")
 
 ReadMetrics = Callable[[Endpoint], Awaitable[bytes | None]]
 """Reads a server's /metrics; None where it has none."""
-
-
-@dataclass
-class PacedServer:
-    """One server as this process knows it."""
-
-    server: Endpoint
-    """As the first run asked for it: others may ask the same server in another mode."""
-    pages: PacePages
-    gate: Gate
-    width: Width = field(default_factory=Width)
-    counted: int = 0
-    """Of this process's refusals, those that were counted already."""
-    load: ServerLoad = field(default_factory=ServerLoad)
-    load_due: float = 0.0
-    reading: asyncio.Task[None] | None = None
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    looked: float | None = None
-    alone: bool = False
-    """Whether the store couldn't be asked at the last look."""
-
-    def is_busy(self, now: float) -> bool:
-        """Whether its width matters now to any process."""
-        waiting = self.gate.waiting or any(page.waiting for page in self.pages.alive(now).values())
-        return bool(waiting) or self.gate.refused > self.counted or self.gate.is_down(now)
-
-    def page(self, now: float) -> ServerPage:
-        """This process's page."""
-        return ServerPage(
-            width=self.width,
-            in_use=self.gate.asking,
-            waiting=self.gate.waiting + self.gate.rated,
-            refused=self.gate.refused,
-            slowness=self.gate.slowness,
-            down=not self.gate.takes_new(now),
-        )
-
-    def signals(self, now: float) -> Signals:
-        """What was seen since the last look, by all processes."""
-        own = self.gate.refused - self.counted
-        self.counted = self.gate.refused
-        pages = [self.page(now), *self.pages.alive(now).values()]
-        return Signals(
-            in_use=sum(page.in_use for page in pages),
-            waiting=sum(page.waiting for page in pages),
-            refused=own + self.pages.count_refused(),
-            slowness=max(page.slowness for page in pages),
-            load=self.load,
-        )
-
-    def limit(self, process: str, now: float) -> int:
-        """The share of the width that `process`, which is this one, has."""
-        demands = {name: page.in_use + page.waiting for name, page in self.pages.alive(now).items()}
-        demands[process] = self.gate.in_use + self.gate.waiting
-        return shares(self.width.width, demands, int(time.time()) // ROTATION_SECONDS)[process]
 
 
 class Pacer:
@@ -158,7 +95,7 @@ class Pacer:
         except ModelUnavailable as error:
             if error.throttled:
                 # What was sent before the width changed says nothing about the new one.
-                paced.gate.refused += width.changes == paced.width.changes
+                paced.meter.refused += width.changes == paced.width.changes
                 paced.gate.refuse(error.retry_after.total_seconds() if error.retry_after else None)
             elif not self._stopped:
                 paced.gate.fail()
@@ -167,7 +104,8 @@ class Pacer:
             paced.gate.release()
             if meter is not None:
                 meter.settle(taken, permit.prompt_tokens + permit.sampled_tokens)
-        paced.gate.answer(permit.seconds, permit.sampled_tokens)
+        paced.gate.answer(permit.seconds)
+        paced.meter.add(permit.seconds, permit.sampled_tokens)
 
     async def run(self) -> None:
         """Write and read pages until cancelled."""
@@ -220,24 +158,26 @@ class Pacer:
         """Exchange pages, and take a share of the width; while the store is away, keep to the last one."""
         now = asyncio.get_running_loop().time()
         try:
-            await paced.pages.exchange(paced.page(now), now)
+            await paced.pages.read(now)
+            self._adjust(paced, now)
+            await paced.pages.write(paced.page(now))
         except StoreUnavailable as error:
             if not paced.alone:
                 log.warning("the pace of %s is not shared now: %s", paced.server.base_url, error)
             paced.alone = True
         else:
             paced.alone = False
-            self._adjust(paced, now)
         paced.looked = now
         paced.gate.admit()
 
     def _adjust(self, paced: PacedServer, now: float) -> None:
         paced.width = max(paced.width, paced.pages.width, key=lambda width: width.changes)
-        seen = paced.signals(now)
+        seen = paced.signals(self._process, now)
         if self._process < min(paced.pages.alive(now), default="~"):
             self._ask_load(paced, seen.in_use, now)
             paced.width = adjusted(paced.width, seen, time.time())
-        paced.gate.limit = paced.limit(self._process, now)
+        paced.meter.begin(paced.width.changes, paced.gate.asking if paced.width.settles else 0)
+        paced.gate.limit = paced.granted(self._process, now)[self._process]
 
     def _ask_load(self, paced: PacedServer, in_use: int, now: float) -> None:
         """Begin to read /metrics of a server that is asked much, if it is time."""

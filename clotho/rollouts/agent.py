@@ -40,6 +40,16 @@ class AgentKind(StrEnum):
         return self is AgentKind.ORACLE or self in SPOILERS
 
 
+class Agent(FrozenModel):
+    """The agent of a run."""
+
+    kind: AgentKind = AgentKind.MODEL
+    replays: str | None = None
+    """The run whose rollouts are replayed."""
+    program: Annotated[str | None, WHERE_SET] = None
+    """The name of the program, as a plugin offers it."""
+
+
 def agent_kind(name: str) -> AgentKind:
     """The kind of the agent that `--agent` names. Raises InvalidInput for a name that nothing has."""
     programs = sorted(program for plugin in plugins().values() for program in plugin.agents)
@@ -51,6 +61,14 @@ def agent_kind(name: str) -> AgentKind:
     return AgentKind(name)
 
 
+def trained_agent(name: str) -> Agent:
+    """The agent of a run for training: the model in Clotho's loop, or a program. Raises InvalidInput for others."""
+    kind = agent_kind(name)
+    if not kind.has_model:
+        raise InvalidInput(f"agent {name}: nothing can be trained on an agent that is no model")
+    return Agent(kind=kind, program=name if kind is AgentKind.PROGRAM else None)
+
+
 SPOILERS = {
     AgentKind.EMPTY: ': > "$file"',
     AgentKind.HUGE: 'yes 9 | tr -dc 9 | head -c 33554432 > "$file"',
@@ -59,16 +77,6 @@ SPOILERS = {
 """Agents that leave an answer which a careless verifier can't read, by the command that they run on each file."""
 MOST_SPOILED = 20
 BEGUN = "/tmp/.solution-begun"
-
-
-class Agent(FrozenModel):
-    """The agent of a run."""
-
-    kind: AgentKind = AgentKind.MODEL
-    replays: str | None = None
-    """The run whose rollouts are replayed."""
-    program: Annotated[str | None, WHERE_SET] = None
-    """The name of the program, as a plugin offers it."""
 
 
 Plan = tuple[ChatMessage, ...]

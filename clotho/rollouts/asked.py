@@ -6,13 +6,16 @@ the model as it was sampled, not as the program wrote it again: the tokens of a 
 model.
 """
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from clotho.errors import JournalCorrupt
 from clotho.frozen_model import FrozenModel
 from clotho.models.messages import ChatMessage, ToolSchema
+from clotho.rollouts.call import CallEntry
 from clotho.rollouts.turn import TurnEntry
 
 
@@ -70,8 +73,86 @@ def messages_asked(
     return tuple(message for part in reversed(parts) for message in part)
 
 
-def extends_whole(entry: AskedEntry, asked: Mapping[int, AskedEntry], turns: Mapping[int, TurnEntry]) -> bool:
+def extends_whole(entry: AskedEntry, asked: Mapping[int, AskedEntry]) -> bool:
     """Whether it repeats all of the conversation that it goes on from, the answer included."""
-    if entry.extends is None:
+    if entry.extends is None or (before := asked.get(entry.extends)) is None:
         return False
-    return entry.kept == len(messages_asked(entry.extends, asked, turns)) + 1
+    return entry.kept == (before.kept if before.extends is not None else 0) + len(before.messages) + 1
+
+
+@dataclass(frozen=True)
+class ProgramResults:
+    """Results of a turn's tool calls, as the agent's program sent them."""
+
+    of_turn: int
+    sent_at: int
+    """The turn whose call sent them."""
+    messages: tuple[ChatMessage, ...]
+    entries: tuple[CallEntry, ...]
+
+
+def program_results(
+    asked: Mapping[int, AskedEntry], turns: Mapping[int, TurnEntry]
+) -> dict[int, ProgramResults]:
+    """Turn -> results of its tool calls, from the first call that goes on from the whole of its conversation.
+
+    A program makes its tool calls by itself: how long they took, or whether they failed, it doesn't tell.
+    """
+    found: dict[int, ProgramResults] = {}
+    for number, entry in sorted(asked.items()):
+        if entry.extends not in found and (results := results_sent(number, asked, turns)) is not None:
+            found[results.of_turn] = results
+    return found
+
+
+def results_sent(
+    number: int, asked: Mapping[int, AskedEntry], turns: Mapping[int, TurnEntry]
+) -> ProgramResults | None:
+    """The results that one call sent of the turn that it goes on from, up to the first that is missing."""
+    entry = asked[number]
+    if (before := entry.extends) is None or before not in turns or not extends_whole(entry, asked):
+        return None
+    told = {message.tool_call_id: message for message in entry.messages if message.role == "tool"}
+    messages, entries = list[ChatMessage](), list[CallEntry]()
+    for call in turns[before].tool_calls:
+        if (message := told.get(call.id)) is None:
+            break
+        messages.append(message)
+        entries.append(_program_call(call.function.name, message))
+    return ProgramResults(before, number, tuple(messages), tuple(entries)) if messages else None
+
+
+def _program_call(tool: str, result: ChatMessage) -> CallEntry:
+    content = result.content if isinstance(result.content, str) else json.dumps(result.content or "")
+    return CallEntry(
+        tool=tool, content=content, error=None, state={}, lease=None, started=0.0, seconds=0.0, changes=False
+    )
+
+
+def messages_added(entry: AskedEntry, results: Mapping[int, ProgramResults]) -> tuple[ChatMessage, ...]:
+    """The messages of a call that aren't shown as results of the calls of the turn that it goes on from."""
+    found = results.get(entry.extends) if entry.extends is not None else None
+    shown = found.messages if found is not None else ()
+    return tuple(message for message in entry.messages if message not in shown)
+
+
+def is_first_of_start(number: int, asked: Mapping[int, AskedEntry]) -> bool:
+    """Whether a call is the first that a program made which had been started anew."""
+    return asked[number].start > max((entry.start for at, entry in asked.items() if at < number), default=0)
+
+
+def asked_text(number: int, asked: Mapping[int, AskedEntry]) -> str:
+    """How a call goes on from earlier ones, where it doesn't just go on from the last; else empty."""
+    entry, told = asked[number], list[str]()
+    if is_first_of_start(number, asked):
+        told.append(f"the program was started anew, in sandbox {entry.start}: new calls from here on")
+    if entry.aside:
+        told.append("beside the task: no training data")
+    if entry.extends is None:
+        if number and not entry.aside:
+            told.append("begins another conversation")
+    elif not extends_whole(entry, asked):
+        told.append(f"repeats {entry.kept} messages of the conversation of turn {entry.extends}")
+    elif entry.extends != number - 1:
+        told.append(f"goes on from turn {entry.extends}")
+    return "; ".join(told)

@@ -88,7 +88,11 @@ def total(spendings: Iterable[Spending]) -> Spending:
 
 
 class Budget(FrozenModel):
-    """Bounds on the spending of one rollout. None: no bound."""
+    """Bounds on the spending of one rollout. None: no bound.
+
+    It is `Limits.rollout_budget`. `RolloutState.limit_met` compares it with `Totals.spent` before each turn. A
+    rollout that has met a bound ends with the limit `budget.NAME`, and is verified. Its children have what is left.
+    """
 
     prompt_tokens: Annotated[PositiveInt | None, WHERE_SET] = None
     sampled_tokens: Annotated[PositiveInt | None, WHERE_SET] = None
@@ -124,7 +128,12 @@ class Budget(FrozenModel):
 
 
 class RunBudget(Budget):
-    """Bounds on the spending of a run: one that is met pauses it."""
+    """Bounds on the spending of a run: one that is met pauses it.
+
+    `BudgetWatch` (activities/budgets.py) counts the turns that its process samples, adds those of other processes,
+    and pauses the run. The last `BudgetEntry` in the journal holds: `Operations.change_budget` replaces it, and
+    `Operations.resume` refuses while it is used up (clotho/runs/operations.py).
+    """
 
     wall_seconds: Annotated[PositiveFloat | None, WHERE_SET] = None
     """Seconds since the run's first turn, pauses and outages included."""

@@ -145,12 +145,14 @@ class OfferedTool(FrozenModel):
 
 
 class ToolManifest(FrozenModel):
-    """The tools of one group: the same for all of its siblings."""
+    """The tools of one group, and its item's time limit: the same for all of its siblings."""
 
     toolsets: tuple[str, ...]
     tools: tuple[OfferedTool, ...]
     unavailable: dict[str, str]
     """Tool -> why it was dropped."""
+    max_active_seconds: Annotated[float | None, WHERE_SET] = None
+    """The item's own limit, where it has one: a sibling that is retried by itself keeps it."""
 
     def offered(self, name: str) -> OfferedTool | None:
         return next((tool for tool in self.tools if tool.name == name), None)

@@ -8,7 +8,13 @@ from clotho.rollouts.budget import Budget
 
 
 class Limits(FrozenModel):
-    """Limits of a rollout, in journalled active work: outages and pauses don't count."""
+    """Limits of a rollout, in journalled active work: outages and pauses don't count.
+
+    `RolloutState.limit_met` looks at those of turns, tokens and time, and at the budget, before each turn.
+    A rollout that has met one ends, and is verified. Commands get what is left of the time
+    (`RolloutState.seconds_left`), children what is left of all (`RolloutState.limits_of_child`).
+    A run has a budget, which pauses it (`RunBudget`).
+    """
 
     max_turns: int = 30
     max_sampled_tokens: int | None = None

@@ -201,11 +201,11 @@ class RolloutSummary(Totals):
     ending: Ending
     score: float
     reward_error: bool = False
+    """The score is 0 because the verifier failed, as the run asks for: it can be left out."""
     verifier_failed: Annotated[bool, WHERE_SET] = False
     """The score is 0 because the agent made the verifier fail."""
     verified_again: Annotated[bool, WHERE_SET] = False
     """Verification began anew, or another process took it over."""
-    """The score is 0 because the verifier failed, as the run asks for: it can be left out."""
     losses: tuple[Fidelity, ...] = ()
     """Fidelity of each sandbox that replaced a lost one: rollouts can be left out by it."""
     parent: Annotated[str | None, WHERE_SET] = None

@@ -32,7 +32,7 @@ class ToolSelection(FrozenModel):
     tools: tuple[str, ...] | None = None
     """The names of the only tools to offer of those; None: all of them."""
 
-    def wants(self, toolset: str) -> bool:
+    def enables(self, toolset: str) -> bool:
         """Whether a toolset is enabled; a distribution leaves that to each group's sample."""
         return (self.enabled is None or toolset in self.enabled) and toolset not in self.disabled
 
@@ -89,7 +89,7 @@ class RunManifest(FrozenModel):
     """The model's name, as its server knows it; the agent's kind where no model acts."""
     sampling: Sampling
     rendering: Rendering | None = None
-    """The rendering. None: chat mode, in which the server renders and returns no tokens."""
+    """Set in token-exact mode: Clotho renders. In chat mode it is None: the server renders."""
     seed: int
     system_prompt: str | None
     selection: ToolSelection

@@ -1,17 +1,27 @@
 """Journal entries of a rollout as the conversation that they record."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Annotated
 
-from clotho.frozen_model import FrozenModel
+from pydantic import Field
+
+from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import asked_key, asked_tools_key, call_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import PriorTurn
 from clotho.models.messages import ChatMessage, ToolSchema
-from clotho.rollouts.asked import AskedEntry, AskedTools, extends_whole, messages_asked
+from clotho.rollouts.asked import (
+    AskedEntry,
+    AskedTools,
+    extends_whole,
+    messages_added,
+    messages_asked,
+    program_results,
+)
 from clotho.rollouts.call import CallEntry, ToolError
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
@@ -22,8 +32,10 @@ class Step(FrozenModel):
 
     turn: TurnEntry
     calls: tuple[CallEntry, ...]
-    asked: AskedEntry | None = None
+    asked: Annotated[AskedEntry | None, WHERE_SET] = None
     """What the agent's program asked; None in Clotho's own loop."""
+    added: Annotated[tuple[ChatMessage, ...], Field(exclude=True)] = ()
+    """Those of the messages asked that aren't results of an earlier step's calls."""
 
 
 class Transcript(FrozenModel):
@@ -31,6 +43,8 @@ class Transcript(FrozenModel):
 
     prompt: Prompt
     steps: tuple[Step, ...]
+    offered: Annotated[tuple[ToolSchema, ...], WHERE_SET] = ()
+    """The tools that the agent's program offered to the model at its last turn; none in Clotho's own loop."""
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
@@ -60,9 +74,7 @@ class Transcript(FrozenModel):
         turns = {number: step.turn for number, step in enumerate(self.steps)}
         if turn < len(self.steps):
             return messages_asked(turn, asked, turns)
-        ended = (number for number in turns if turns[number].sampled is not None and not asked[number].aside)
-        last = max(ended, default=None)
-        if last is None:
+        if (last := _last_of_task(asked, turns)) is None:
             return self.prompt.messages
         sampled = turns[last].sampled
         assert sampled is not None
@@ -123,7 +135,7 @@ async def read_asked_conversation(journal: Journal, rollout: str, turn: int) -> 
     turns = {number: entry for number, entry in enumerate(turn_entries) if entry is not None}
     messages = messages_asked(turn, asked, turns)
     tools = await journal.read_required(asked_tools_key(rollout, asked[turn].tools), AskedTools)
-    extended = turns.get(asked[turn].extends or 0) if extends_whole(asked[turn], asked, turns) else None
+    extended = turns.get(asked[turn].extends or 0) if extends_whole(asked[turn], asked) else None
     prior = None
     if extended is not None and extended.sampled is not None and extended.sampled.tokens is not None:
         kept = messages[: asked[turn].kept]
@@ -135,8 +147,8 @@ async def read_asked_conversation(journal: Journal, rollout: str, turn: int) -> 
 async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcript:
     """The first `turns` turns of `rollout` with their tool results, read in two parallel sweeps.
 
-    If not all calls of the last turn have been made yet, it has fewer results than calls. Raises JournalCorrupt
-    if the prompt or a turn is missing.
+    If not all calls of the last turn have been made yet, it has fewer results than calls. Calls that a program
+    made have the results that it sent to the model. Raises JournalCorrupt if the prompt or a turn is missing.
     """
     prompt, turn_entries = await asyncio.gather(
         journal.read_required(prompt_key(rollout), Prompt),
@@ -145,20 +157,47 @@ async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcr
     present = [turn for turn in turn_entries if turn is not None]
     if len(present) != turns:
         await journal.read_required(turn_key(rollout, turn_entries.index(None)), TurnEntry)
+    if prompt.program is not None:
+        return await _read_program_transcript(journal, rollout, prompt, present)
     keys = [
         call_key(rollout, call_id(number, index))
         for number, turn in enumerate(present)
         for index in range(len(turn.tool_calls))
     ]
-    if prompt.program is not None:  # its calls are its own
-        asked = await journal.read_many([asked_key(rollout, turn) for turn in range(turns)], AskedEntry)
-        asked_steps = [
-            Step(turn=turn, calls=(), asked=each) for turn, each in zip(present, asked, strict=True)
-        ]
-        return Transcript(prompt=prompt, steps=tuple(asked_steps))
     results = iter(await journal.read_many(keys, CallEntry))
     steps = [Step(turn=turn, calls=_leading(list(islice(results, len(turn.tool_calls))))) for turn in present]
     return Transcript(prompt=prompt, steps=tuple(steps))
+
+
+async def _read_program_transcript(
+    journal: Journal, rollout: str, prompt: Prompt, turns: Sequence[TurnEntry]
+) -> Transcript:
+    """The turns that an agent's program asked for, with the results of its own calls as it sent them."""
+    keys = [asked_key(rollout, number) for number in range(len(turns))]
+    entries = await journal.read_many(keys, AskedEntry)
+    asked = {number: entry for number, entry in enumerate(entries) if entry is not None}
+    numbered = dict(enumerate(turns))
+    results = program_results(asked, numbered)
+    steps = [
+        Step(
+            turn=turn,
+            calls=results[number].entries if number in results else (),
+            asked=asked.get(number),
+            added=messages_added(asked[number], results) if number in asked else (),
+        )
+        for number, turn in numbered.items()
+    ]
+    last = _last_of_task(asked, numbered)
+    tools = None
+    if last is not None:
+        tools = await journal.read(asked_tools_key(rollout, asked[last].tools), AskedTools)
+    return Transcript(prompt=prompt, steps=tuple(steps), offered=tools.schemas if tools is not None else ())
+
+
+def _last_of_task(asked: Mapping[int, AskedEntry], turns: Mapping[int, TurnEntry]) -> int | None:
+    """The last turn that was answered, without those beside the task."""
+    answered = (number for number, entry in asked.items() if not entry.aside and turns[number].sampled)
+    return max(answered, default=None)
 
 
 def _leading(calls: Sequence[CallEntry | None]) -> tuple[CallEntry, ...]:

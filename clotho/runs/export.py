@@ -166,6 +166,7 @@ async def _read(journal: Journal, entry: GroupEntry, summary: RolloutSummary) ->
 
 def _rollout(group: str, entry: GroupEntry, read: RecordedRollout, tools: ToolManifest, form: Format) -> Line:
     summary, reward = read.summary, read.reward
+    offered = read.transcript.offered or [tool.tool_schema for tool in tools.tools]
     line: Line = {
         "rollout": summary.rollout,
         "disturbances": [str(kind) for kind in read.disturbances],
@@ -183,7 +184,7 @@ def _rollout(group: str, entry: GroupEntry, read: RecordedRollout, tools: ToolMa
         "tool_errors": summary.tool_errors,
         "defective_calls": summary.defective_calls,
         "sampled_tokens": summary.sampled_tokens,
-        "tools": [dict(tool.tool_schema) for tool in tools.tools],
+        "tools": [dict(schema) for schema in offered],
     }
     line |= _conversation(read.transcript, form)
     line["children"] = [_child(end, did, form) for end, did in read.children]

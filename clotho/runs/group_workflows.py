@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from clotho.errors import ClothoError, GroupRejected, InvalidInput, Unavailable
+from clotho.errors import ClothoError, GroupRejected, InvalidInput, Rejection, Unavailable
 from clotho.failure_policy import DROP_REASONS, GroupAction, policy_for
 from clotho.identifiers.group_keys import scored_key
 from clotho.journal import Journal
@@ -44,7 +44,7 @@ class GroupFailed(ClothoError):
         return GroupAction.DROP if actions == {GroupAction.DROP} else GroupAction.RETRY
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Rejection:
         """Why the group is given up: the author's code before the infrastructure, and that before a cancel."""
         reasons = {policy.dropped_as for policy in self.policies}
         return next(reason for reason in DROP_REASONS if reason in reasons)

@@ -10,13 +10,13 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from clotho.environment.kept_code import KeptCode, ask_for_new_code
 from clotho.errors import InvalidInput
-from clotho.identifiers.group_keys import delivered_key, scored_key
+from clotho.identifiers.group_keys import delivered_key, scored_key, tools_key
 from clotho.identifiers.ids import campaign_id, depth_of, rollout_id, sibling_number, sibling_of, wholes_of
 from clotho.identifiers.rollout_keys import prompt_key
 from clotho.journal import Journal
-from clotho.rollouts.group import GroupEntry, GroupRequest
+from clotho.rollouts.group import GroupEntry, GroupRequest, ToolManifest
 from clotho.rollouts.item import Delivery
-from clotho.rollouts.rollout import Prompt
+from clotho.rollouts.rollout import Prompt, RolloutRequest
 from clotho.rollouts.run import PAUSED_BY_HAND, AdapterRunConfig
 from clotho.run_settings import RunSettings
 from clotho.runs.adapter_runs import adapter_groups, read_adapter_config, start_work
@@ -92,7 +92,15 @@ class Operations:
     async def retry(self, target: Target) -> bool:
         """Start the unfinished work with its original settings; False if it is running already.
 
-        It is done with the code that the environment has now. Raises InvalidInput if it is scored.
+        - A run: its campaign, or those groups of the adapter that are neither scored nor dropped.
+        - A group: its workflow. It takes the results of siblings that were scored, and starts the others.
+        - A rollout: its workflow alone, under the same id. It asks for every turn and call again, finds those that
+          are in the journal, and goes on after the last one: nothing is sampled anew. Its sandbox is attached to,
+          or restored if it is lost. A group that still runs takes the result (`RolloutGroup.recheck_failed`); one
+          that has failed has to be retried as well.
+
+        It is done with the code that the environment has now. Raises InvalidInput if it is scored. Before anything
+        has to be retried, a group has repaired failed siblings by itself (`RolloutGroup.repair`).
         """
         if target.group is None:
             await read_manifest(self._journal, target.run)
@@ -106,7 +114,10 @@ class Operations:
         if await is_running(self._client, target.workflow):
             return False
         await ask_for_new_code(self._journal, target.run)
-        work = request if target.rollout is None else request.sibling(target.rollout)
+        work: GroupRequest | RolloutRequest = request
+        if target.rollout is not None:
+            tools = await self._journal.read(tools_key(request.group), ToolManifest)
+            work = request.sibling(target.rollout, None if tools is None else tools.max_active_seconds)
         priority = None
         if await read_adapter_config(self._journal, target.run) is None:
             priority = (await read_campaign_request(self._journal, target.run)).priority

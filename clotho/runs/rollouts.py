@@ -5,8 +5,9 @@ from itertools import count, zip_longest
 
 from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import group_of
-from clotho.identifiers.rollout_keys import end_key, lease_key
+from clotho.identifiers.rollout_keys import agent_key, end_key, lease_key
 from clotho.journal import Journal
+from clotho.rollouts.agent_program import ProgramEntry
 from clotho.rollouts.group import AttemptEntry, SiblingFailure
 from clotho.rollouts.lease import Fidelity, LeaseEntry
 from clotho.rollouts.rollout import EndEntry
@@ -45,3 +46,25 @@ async def sandbox_losses(
             recorded.append(entry.fidelity)
     pairs = zip_longest(recorded, remembered, fillvalue=Fidelity.EXACT)
     return tuple(max(pair, key=list(Fidelity).index) for pair in pairs)
+
+
+async def program_ends(journal: Journal, rollout: str, losses: int) -> dict[int, ProgramEntry]:
+    """Lease -> how the agent's program ended in its sandbox, of a rollout that has lost so many."""
+    numbers = range(losses + 1)
+    entries = await journal.read_many([agent_key(rollout, number) for number in numbers], ProgramEntry)
+    return {number: entry for number, entry in zip(numbers, entries, strict=True) if entry is not None}
+
+
+def program_end_text(program: str, lease: int, entry: ProgramEntry) -> Sequence[str]:
+    """Sentences on a program's end, and on how its calls compare with those of earlier starts."""
+    calls = f"{entry.calls} call{'' if entry.calls == 1 else 's'}"
+    end = f"{program} ended with exit code {entry.end.exit_code} after {calls} of the model"
+    told = [f"{end} and {entry.end.seconds:.1f} s of its own work"]
+    if lease:
+        told.append(f"started anew in sandbox {lease}: {entry.matched} of {calls} answered from the journal")
+    if entry.diverged_at is not None:
+        told.append(f"call {entry.diverged_at} was the first that the earlier start hadn't made")
+    if entry.repeated:
+        times = "once" if entry.repeated == 1 else f"{entry.repeated} times"
+        told.append(f"calls were answered again {times}: their connections were cut")
+    return told

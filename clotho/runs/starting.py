@@ -49,12 +49,14 @@ async def start(client: Client, journal: Journal, order: RunRequest, code: Code 
     return Started(named, await start_campaign(client, journal, named, code), changed, running)
 
 
-async def notices(journal: Journal, manifest: RunManifest) -> list[str]:
-    """What there is to say before the run starts: of its environment by plugins, and of the workers' settings."""
-    asked = [load(plugin.notice) for plugin in plugins().values() if plugin.notice is not None]
-    said = [await asyncio.to_thread(ask, manifest.environment, manifest.environment_config) for ask in asked]
-    said.append(await settings_notice(journal))
-    return [notice for notice in said if notice is not None]
+async def messages_before_start(journal: Journal, manifest: RunManifest) -> list[str]:
+    """Messages to show before the run starts: plugins' about its environment, and one about workers' settings."""
+    hooks = [load(plugin.notice) for plugin in plugins().values() if plugin.notice is not None]
+    messages = [
+        await asyncio.to_thread(hook, manifest.environment, manifest.environment_config) for hook in hooks
+    ]
+    messages.append(await settings_notice(journal))
+    return [message for message in messages if message is not None]
 
 
 async def settings_notice(journal: Journal) -> str | None:

@@ -121,6 +121,8 @@ class Script(FrozenModel):
     """Where set, the usage of an answer has so many sampled tokens for each second that it took."""
     most_at_once: int = 1 << 20
     """Answers that it makes at the same time; further requests wait for their turn."""
+    best_at_once: int = Field(default=1 << 20, gt=0)
+    """Answers that it makes at full speed; of twice as many, each takes four times as long, and so on."""
     faults: tuple[Fault, ...] = ()
 
     def answer(self, question: Question) -> ScriptedTurn:
@@ -135,6 +137,10 @@ class Script(FrozenModel):
         if self.latency_sigma:
             return self.latency * math.exp(self.latency_sigma * NormalDist().inv_cdf(max(share, 0.001)))
         return self.latency + self.latency_spread * share
+
+    def speed(self, at_once: int) -> float:
+        """The speed of each of so many answers."""
+        return min(1.0, self.best_at_once / at_once) ** 2
 
 
 def terminal_turns(turns: int, command: str = "true", final: str = "Done.") -> Conversation:

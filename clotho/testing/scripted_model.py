@@ -30,6 +30,7 @@ from starlette.types import Receive, Scope, Send
 from clotho.identifiers.hashed import job_key
 from clotho.models.messages import ChatMessage
 from clotho.testing.script import Fault, Policy, Question, Script, ScriptedTurn
+from clotho.testing.shared_speed import SharedSpeed
 
 CHARS_PER_TOKEN = 4
 MODEL_NAME = "scripted"
@@ -73,6 +74,7 @@ class ScriptedModel:
         self.calls = PaidCalls(log)
         self._script = script
         self._free = asyncio.Semaphore(script.most_at_once)
+        self._in_work = SharedSpeed(script.speed)
         self._policy = policy or script.answer
         self.app = Starlette(
             routes=[
@@ -97,7 +99,7 @@ class ScriptedModel:
         turn = self._policy(question)
         seconds = self._script.seconds(key)
         async with self._free:
-            await asyncio.sleep(seconds)
+            await self._in_work.work(seconds)
         if await request.is_disconnected():
             return Response(status_code=499)
         self.calls.complete(key)

@@ -166,10 +166,10 @@ class SandboxedTask:
 
         async def brought(selection: ToolSelection) -> list[Tool]:
             probed = None
-            if self._sources.needs_sandbox(self._settings, selection.wants):
+            if self._sources.needs_sandbox(self._settings, selection.enables):
                 instance = await self._created(PROBE, self._asked, spec, (), as_bytes(files))
                 probed = ProbedSandbox(instance, ("tools",), self._settings.terminal_cwd)
-            return await self._sources.tools(self._settings, selection.wants, probed)
+            return await self._sources.tools(self._settings, selection.enables, probed)
 
         self._run_spec = run
         selection = tool_selection(config, self._registry)

@@ -9,9 +9,7 @@ from clotho.errors import InvalidInput
 from clotho.plugin import plugins
 from clotho.tools import catalogue, distributions
 from clotho.tools.registry import Registry
-from clotho.tools.tool import Tool, ToolSettings
-
-USUAL = ToolSettings()
+from clotho.tools.tool import USUAL, Tool, ToolSettings
 
 
 @dataclass(frozen=True)

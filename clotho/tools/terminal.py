@@ -8,11 +8,35 @@ from clotho.tools import shell
 from clotho.tools.exit_codes import meaning
 from clotho.tools.output import shown_output
 from clotho.tools.results import RAN_OUT, answer, refusal, text
-from clotho.tools.schemas import boolean, integer, object_schema, string
-from clotho.tools.tool import Arguments, CallContext, Tool, ToolOutcome
+from clotho.tools.schemas import Schema, boolean, integer, object_schema, string
+from clotho.tools.tool import USUAL, Arguments, CallContext, Tool, ToolOutcome, ToolSettings
 
 MAX_SESSIONS = 64
 SESSION_PREFIX = "proc_"
+
+
+def longest_seconds(settings: ToolSettings) -> float:
+    """The longest time that a command in the foreground may ask for."""
+    return max(settings.terminal_timeout, settings.longest_command_seconds)
+
+
+def _parameters(longest: float) -> Schema:
+    return object_schema(
+        "command",
+        command=string("The command, run by bash"),
+        background=boolean(
+            "Start it and return at once with a session_id for the process tool", default=False
+        ),
+        timeout=integer(f"Seconds a foreground command may take, at most {longest:g}", minimum=1),
+        workdir=string("Directory to run it in; the current one by default"),
+        pty=boolean("Give it a terminal, for interactive programs", default=False),
+        notify_on_complete=boolean("Nothing interrupts you here: wait with the process tool", default=False),
+        watch_patterns={
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Nothing interrupts you here: look at the output with the process tool",
+        },
+    )
 
 
 class Terminal(Tool):
@@ -26,31 +50,18 @@ class Terminal(Tool):
         "tool to look at them; do not use nohup or a trailing &. To read, write, edit or search files, prefer "
         "read_file, write_file, patch and search_files over cat, echo, sed and grep."
     )
-    parameters = object_schema(
-        "command",
-        command=string("The command, run by bash"),
-        background=boolean(
-            "Start it and return at once with a session_id for the process tool", default=False
-        ),
-        timeout=integer("Seconds a foreground command may take, at most 600", minimum=1),
-        workdir=string("Directory to run it in; the current one by default"),
-        pty=boolean("Give it a terminal, for interactive programs", default=False),
-        notify_on_complete=boolean("Nothing interrupts you here: wait with the process tool", default=False),
-        watch_patterns={
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Nothing interrupts you here: look at the output with the process tool",
-        },
-    )
+    parameters = _parameters(longest_seconds(USUAL))
+
+    def parameters_in(self, settings: ToolSettings) -> Schema:
+        return _parameters(longest_seconds(settings))
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         if "\0" in arguments["command"] + arguments.get("workdir", ""):
             return refused("A command can't hold a NUL character.")
         if arguments.get("background", False):
             return await self._background(arguments, context)
-        usual = context.settings.terminal_timeout
-        timeout = arguments.get("timeout", usual)
-        longest = max(usual, context.settings.longest_command_seconds)
+        timeout = arguments.get("timeout", context.settings.terminal_timeout)
+        longest = longest_seconds(context.settings)
         if timeout > longest:
             return refused(
                 f"Foreground timeout {timeout}s is over the maximum of {longest:g}s. "

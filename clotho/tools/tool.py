@@ -14,6 +14,8 @@ from clotho.plugin_settings import BroughtToolset, RunKind, RunSections, of_kind
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
 
+COMMAND_SECONDS = 120.0
+"""Seconds that a command may take where neither the environment nor the model says otherwise."""
 Arguments = dict[str, Any]
 """Tool arguments after coercion to the tool's schema."""
 
@@ -21,7 +23,7 @@ Arguments = dict[str, Any]
 class ToolSettings(FrozenModel):
     """Settings of a run's tools; part of the run's fingerprint."""
 
-    terminal_timeout: float = 120.0
+    terminal_timeout: float = COMMAND_SECONDS
     longest_command_seconds: float = 600.0
     """Most that a command in the foreground may ask for."""
     terminal_cwd: str = "/work"
@@ -51,6 +53,9 @@ class ToolSettings(FrozenModel):
     def toolsets(self) -> tuple[BroughtToolset, ...]:
         """The toolsets that plugins' settings bring."""
         return tuple(toolset for each in run_settings_here(self.plugins) for toolset in each.toolsets)
+
+
+USUAL = ToolSettings()
 
 
 class ToolPlace(FrozenModel):
@@ -238,11 +243,16 @@ class Tool(ABC):
         """
         return None
 
-    def schema(self) -> dict[str, JsonValue]:
+    def parameters_in(self, settings: ToolSettings) -> dict[str, JsonValue]:
+        """The parameters as models of a run with these settings are told them."""
+        return self.parameters
+
+    def schema(self, settings: ToolSettings = USUAL) -> dict[str, JsonValue]:
         """The tool as the OpenAI API describes it."""
+        parameters = self.parameters_in(settings)
         return {
             "type": "function",
-            "function": {"name": self.name, "description": self.description, "parameters": self.parameters},
+            "function": {"name": self.name, "description": self.description, "parameters": parameters},
         }
 
 

@@ -1,10 +1,13 @@
-"""The rules by which a finished group may be trained on: each raises GroupRejected, whose reason is one word."""
+"""The rules by which a finished group may be trained on: each raises GroupRejected.
+
+`clotho.errors.Rejection` lists all reasons, and where each is raised.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from clotho.errors import GroupRejected
+from clotho.errors import GroupRejected, Rejection
 from clotho.models.backend import step_of
 from clotho.rollouts.branches import Branch
 from clotho.training.siblings import Sibling
@@ -28,20 +31,22 @@ class Versioned(Protocol):
 def check_whole(group: str, siblings: Sequence[Sibling], size: int) -> None:
     """Refuse groups of another size ("incomplete"), and rewards that are no numbers ("non_finite")."""
     if len(siblings) != size:
-        raise GroupRejected("incomplete", f"{group} has {len(siblings)} scored rollouts and needs {size}")
+        raise GroupRejected(
+            Rejection.INCOMPLETE, f"{group} has {len(siblings)} scored rollouts and needs {size}"
+        )
     for sibling in siblings:
         if not math.isfinite(sibling.summary.score):
             raise GroupRejected(
-                "non_finite", f"{sibling.summary.rollout} has the score {sibling.summary.score}"
+                Rejection.NON_FINITE, f"{sibling.summary.rollout} has the score {sibling.summary.score}"
             )
 
 
 def check_sampled(group: str, siblings: Sequence[Sibling]) -> None:
-    """Refuse groups sampled without tokens ("chat_mode"), and those without any ("nothing_sampled")."""
+    """Refuse groups with turns of chat mode ("chat_mode"), and those that sampled no token ("nothing_sampled")."""
     if any(sibling.chat for sibling in siblings):
-        raise GroupRejected("chat_mode", f"{group} was sampled in chat mode, without tokens")
+        raise GroupRejected(Rejection.CHAT_MODE, f"{group} was sampled in chat mode, without tokens")
     if not any(sibling.branches for sibling in siblings):
-        raise GroupRejected("nothing_sampled", f"{group}: no sibling sampled a token")
+        raise GroupRejected(Rejection.NOTHING_SAMPLED, f"{group}: no sibling sampled a token")
 
 
 def check_logprobs(branch: Branch) -> None:
@@ -50,11 +55,11 @@ def check_logprobs(branch: Branch) -> None:
     sampled = [logprob for logprob, trained in zip(branch.logprobs, branch.mask, strict=True) if trained]
     bad = next((one for one in sampled if not math.isfinite(one) or one > ROUNDING), None)
     if bad is not None:
-        raise GroupRejected("non_finite", f"{name} has a token of logprob {bad}")
+        raise GroupRejected(Rejection.NON_FINITE, f"{name} has a token of logprob {bad}")
     for span in branch.spans:
         if span.logprobs_mode != "processed" and (reshaping := span.sampling.distribution_changes):
             raise GroupRejected(
-                "biased",
+                Rejection.BIASED,
                 f"{name}: turn {span.turn} was sampled with {', '.join(reshaping)}, "
                 f"of which its logprobs aren't known to be ({span.logprobs_mode})",
             )
@@ -65,7 +70,7 @@ def check_lengths(group: str, lengths: Iterable[int], max_tokens: int | None) ->
     longest = max(lengths, default=0)
     if max_tokens is not None and longest >= max_tokens:
         raise GroupRejected(
-            "over_length", f"{group}: a row has {longest} tokens, the trainer takes {max_tokens - 1}"
+            Rejection.OVER_LENGTH, f"{group}: a row has {longest} tokens, the trainer takes {max_tokens - 1}"
         )
 
 
@@ -74,10 +79,12 @@ def check_age(group: str, sampled_at: int | None, step: int, bound: int | None) 
     if bound is None:
         return
     if sampled_at is None:
-        raise GroupRejected("unknown_version", f"{group}: not every token's weight version is a known number")
+        raise GroupRejected(
+            Rejection.UNKNOWN_VERSION, f"{group}: not every token's weight version is a known number"
+        )
     if step - sampled_at > bound:
         raise GroupRejected(
-            "stale", f"{group} was sampled {step - sampled_at} steps ago, the bound is {bound}"
+            Rejection.STALE, f"{group} was sampled {step - sampled_at} steps ago, the bound is {bound}"
         )
 
 

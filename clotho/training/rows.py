@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypeVar
 
-from clotho.errors import GroupRejected, JournalCorrupt
+from clotho.errors import GroupRejected, JournalCorrupt, Rejection
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
 from clotho.models.backend import LogprobsMode, VersionSpan
@@ -100,7 +100,7 @@ def training_group(
 ) -> TrainingGroup:
     """The rows of a finished group. Raises GroupRejected for one that no trainer should see."""
     check_whole(group, siblings, len(siblings) if size is None else size)
-    kept = exclusion.applied(group, siblings)
+    kept = exclusion.mask_excluded(group, siblings)
     rows = tuple(row for rows in rows_of(group, kept, max_tokens) for row in rows)
     return TrainingGroup(group=group, item=entry.item, rows=rows)
 
@@ -131,7 +131,7 @@ async def training_groups(
         except GroupRejected as rejected:
             yield rejected
         except JournalCorrupt as corrupt:
-            yield GroupRejected("corrupt", str(corrupt))
+            yield GroupRejected(Rejection.CORRUPT, str(corrupt))
 
 
 def _rows(group: str, sibling: Sibling) -> Iterator[TrainingRow]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clotho.errors import GroupRejected
+from clotho.errors import GroupRejected, Rejection
 from clotho.identifiers.ids import item_name, run_of
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
@@ -69,7 +69,7 @@ class Sibling:
         return disturbances_with_children(self.summary, self.children, self.repairs)
 
     def exclude(self) -> "Sibling":
-        """The same without anything to train on."""
+        """Copy of the rollout without anything to train on."""
         return replace(self, branches=(), excluded=True)
 
 
@@ -81,13 +81,16 @@ class Exclusion:
     whole_groups: bool = False
     """Their groups, too; else their rows are masked, and their scores count in their groups."""
 
-    def applied(self, group: str, siblings: Sequence[Sibling]) -> tuple[Sibling, ...]:
-        """The siblings, those to be kept out with nothing to train on; raises GroupRejected if no group is left."""
+    def mask_excluded(self, group: str, siblings: Sequence[Sibling]) -> tuple[Sibling, ...]:
+        """The siblings, of which the excluded ones have nothing to train on.
+
+        Raises GroupRejected if all are excluded, or if one is and `whole_groups` is set.
+        """
         out = [not self.kinds.isdisjoint(sibling.disturbances) for sibling in siblings]
         if out and (all(out) or (any(out) and self.whole_groups)):
             found = sorted({kind for sibling in siblings for kind in self.kinds & {*sibling.disturbances}})
             raise GroupRejected(
-                "excluded", f"{group}: {sum(out)} of {len(out)} rollouts were {', '.join(found)}"
+                Rejection.EXCLUDED, f"{group}: {sum(out)} of {len(out)} rollouts were {', '.join(found)}"
             )
         return tuple(one.exclude() if left else one for one, left in zip(siblings, out, strict=True))
 

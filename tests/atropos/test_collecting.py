@@ -11,7 +11,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from clotho import failpoints
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.errors import GroupRejected, InvalidInput
+from clotho.errors import GroupRejected, InvalidInput, Rejection
 from clotho.identifiers.rollout_keys import sealed_key
 from clotho.plugins.atropos.evaluation import PAUSED_FOR, end_pause
 from clotho.plugins.atropos.sweep import sweep
@@ -227,7 +227,7 @@ async def test_open_groups_are_bounded(cluster: Cluster, api: Api, scores: str) 
         first, second = await env.get_next_item(), await env.get_next_item()
         assert first["number"] != second["number"]
         assert await env.get_next_item() is None
-        await env.adapter_run.drop(first.claim, GroupRejected("test", "to make room"))
+        await env.adapter_run.drop(first.claim, GroupRejected(Rejection.CANCELLED, "to make room"))
         assert (await env.get_next_item())["number"] == 2
 
 

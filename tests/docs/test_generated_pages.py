@@ -2,12 +2,21 @@
 
 import re
 
+from clotho.errors import Rejection
 from docs.generate.pages import DOCS, ROOT, generated_pages
 
 
 def test_pages_are_as_the_code_is() -> None:
     stale = [path.name for path, text in generated_pages().items() if path.read_text() != text]
     assert stale == [], "run: python -m docs.generate"
+
+
+def test_the_page_of_atropos_names_every_reason_for_which_a_group_is_dropped() -> None:
+    page = (DOCS / "atropos.md").read_text()
+    listed = page.partition("A group that isn't delivered says why")[2].partition("\n- ")[0]
+    named = set(re.findall(r"`([a-z_]+)`", listed))
+    # Groups of chat mode are delivered where the configuration accepts them.
+    assert named == set(Rejection) - {Rejection.CHAT_MODE}
 
 
 def test_every_page_is_in_the_navigation() -> None:

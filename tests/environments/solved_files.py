@@ -40,3 +40,10 @@ class TimedFiles(SolvedFiles):
 
     def time_limit(self, item: Item) -> float:
         return 20.0
+
+
+class HurriedFiles(TimedFiles):
+    """Its items end after the first turn."""
+
+    def time_limit(self, item: Item) -> float:
+        return 0.001

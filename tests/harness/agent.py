@@ -53,4 +53,5 @@ def main() -> None:
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
 
 
-main()
+if __name__ == "__main__":
+    main()

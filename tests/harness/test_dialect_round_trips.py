@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
-from clotho.plugins.harness.dialects.canonical import Answer
+from clotho.plugins.harness.dialects.canonical import Answer, respelt
 from clotho.plugins.harness.dialects.dialect import Dialect
 from tests.harness.dialect_requests import Json
 from tests.harness.test_dialects import CHAT, MESSAGES, RESPONSES, data_of
@@ -99,3 +99,20 @@ def test_transcripts_survive_dialects_that_keep_arguments(
 @given(transcripts(objects), st.booleans())
 def test_transcripts_survive_the_messages_api(messages: list[ChatMessage], streamed: bool) -> None:
     assert list(MESSAGES.parse(sent_back(MESSAGES, messages, streamed)).messages) == messages
+
+
+@given(transcripts(texts | objects), st.booleans())
+def test_respelt_transcripts_survive_every_dialect(messages: list[ChatMessage], streamed: bool) -> None:
+    for dialect in (CHAT, RESPONSES, MESSAGES):
+        back = dialect.parse(sent_back(dialect, messages, streamed)).messages
+        assert [respelt(message) for message in back] == [respelt(message) for message in messages]
+
+
+def test_arguments_that_javascript_writes_anew_are_respelt_alike() -> None:
+    def message(arguments: str, content: str | None) -> ChatMessage:
+        call = ToolCall(id="c", function=FunctionCall(name="f", arguments=arguments))
+        return ChatMessage(role="assistant", content=content, tool_calls=(call,))
+
+    sampled = respelt(message('{"b": "\\u00e9", "a": [1.0, 1.50], "2": -0.0}', ""))
+    assert sampled == respelt(message('{"2":0,"b":"é","a":[1,1.5]}', None))
+    assert sampled != respelt(message('{"2":0,"b":"e","a":[1,1.5]}', None))

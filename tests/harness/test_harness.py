@@ -11,13 +11,15 @@ from clotho.identifiers.rollout_keys import agent_key, lease_key, turn_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.agent_program import ProgramEntry
 from clotho.rollouts.outcome import Ending, Outcome
+from clotho.rollouts.transcript import read_transcript
 from clotho.run_settings import RunSettings
 from clotho.runs.operations import Boundaries, Operations
-from clotho.runs.rollouts import read_end
+from clotho.runs.rollouts import program_ends, read_end
 from clotho.runs.targets import Target
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster, cluster_in
+from tests.harness.agent import TOOL
 from tests.support import events_of, eventually, steps_done
 from tests.workflows.holding import FIRST_TURNS, Holding, after_turns
 from tests.workflows.scripts import run, say
@@ -59,6 +61,17 @@ async def test_a_program_acts_and_is_rewarded(cluster: Cluster) -> None:
     done = steps_done(await events_of(cluster, rollout))
     assert "run the agent's program" in done and {f"turn {turn}" for turn in range(len(TURNS))} <= set(done)
     assert set(model.calls.requests.values()) == {1}
+    transcript = await read_transcript(cluster.open_journal(), rollout, len(TURNS))
+    assert [[call.content for call in step.calls] for step in transcript.steps] == [[""], ["1\n"], [""], []]
+    assert [step.added[0].content if step.added else None for step in transcript.steps] == [
+        "task 0",
+        None,
+        None,
+        None,
+    ]
+    assert transcript.offered == (TOOL,)
+    (output,) = [each.output for each in (await program_ends(cluster.open_journal(), rollout, 0)).values()]
+    assert output == "Done."
 
 
 LIMITED = {"max_agent_turns": 2}

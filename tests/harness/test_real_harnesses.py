@@ -9,6 +9,7 @@ import pytest
 from clotho.identifiers.rollout_keys import agent_key, lease_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.agent_program import ProgramEntry
+from clotho.rollouts.transcript import read_transcript
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
@@ -60,9 +61,14 @@ async def test_it_solves_a_task(cluster: Cluster, agent: str) -> None:
     model, name = ScriptedModel(script(agent)), f"real-{agent}"
     async with serving(model) as url:
         await (await start(cluster, agent, name, url)).result()
-    end = await read_end(cluster.open_journal(), f"{name}/g000000/r0")
+    rollout, journal = f"{name}/g000000/r0", cluster.open_journal()
+    end = await read_end(journal, rollout)
     assert end is not None and end.summary.score == 0.75
     assert set(model.calls.requests.values()) == {1}
+    asked = [step.asked for step in (await read_transcript(journal, rollout, end.summary.turns)).steps]
+    calls = [each for each in asked if each is not None and not each.aside]
+    goes_on = [(each.extends, each.kept > 0) for each in calls[1:]]
+    assert goes_on == [(turn, True) for turn in range(len(COMMANDS))], "each call extends the one before"
 
 
 @pytest.mark.parametrize("agent", SHELLS)

@@ -97,7 +97,7 @@ async def test_a_lease_that_another_followed_is_fenced_while_its_sandbox_lives(
             with pytest.raises(SandboxFenced):
                 await sandboxes.attach(ROLLOUT, first.number)
             with pytest.raises(SandboxFenced):
-                await sandboxes.held(ROLLOUT, 0)
+                await sandboxes.require_current_lease(ROLLOUT, 0)
         await two.attach(ROLLOUT, second.number)
 
 

@@ -183,7 +183,7 @@ async def test_an_answer_of_many_parts(
     server = McpServer(command=(program, "-S", *place), where=where)
     servers = McpServers(lambda name: None)
     sandbox = ProbedSandbox(calls.context().sandbox, ("probe",), "/work")
-    tools = {tool.offer.tool: tool for tool in await tools_of("notes", server, servers, sandbox)}
+    tools = {tool.origin.tool: tool for tool in await tools_of("notes", server, servers, sandbox)}
     tool = tools["misbehave"]
     calls.settings = calls.settings.model_copy(
         update={"plugins": sections_of(McpSettings(servers={"notes": server}))}

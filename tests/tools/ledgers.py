@@ -10,7 +10,7 @@ from pathlib import Path
 
 from clotho.plugins.mcp.servers import McpServers
 from clotho.plugins.mcp.settings import McpServer
-from clotho.plugins.mcp.tool import McpTool, Offer, mcp_tool
+from clotho.plugins.mcp.tool import McpTool, ServerTool, mcp_tool
 from environments.mcp_tasks import ACCOUNTS, SERVER
 
 PROGRAM = Path(__file__).parents[2] / "environments" / "servers" / "ledger.py"
@@ -35,7 +35,7 @@ def _tools(server: str) -> list[McpTool]:
     return [
         mcp_tool(
             f"mcp_{server}_{each['name']}",
-            Offer(server, each["name"]),
+            ServerTool(server, each["name"]),
             each["description"],
             each["inputSchema"],
             SERVERS,

@@ -15,7 +15,7 @@ from clotho.errors import SandboxLost, ServiceRejected
 from clotho.plugin_settings import sections_of
 from clotho.plugins.mcp.servers import McpServers
 from clotho.plugins.mcp.settings import McpServer, McpSettings
-from clotho.plugins.mcp.tool import McpTool, Offer, mcp_tool, tools_of
+from clotho.plugins.mcp.tool import McpTool, ServerTool, mcp_tool, tools_of
 from clotho.sandbox.backend import JobState, SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.tools.code_stubs import function
@@ -315,7 +315,9 @@ def test_parameters_that_python_has_no_names_for_are_still_given() -> None:
         "properties": {"user-id": {}, "from": {}, "_call": {}, "text": {}},
         "required": ["from", "text"],
     }
-    odd = mcp_tool("mcp_notes_odd", Offer("notes", "odd"), "d\ud800\n", parameters, McpServers(UNSET.get))
+    odd = mcp_tool(
+        "mcp_notes_odd", ServerTool("notes", "odd"), "d\ud800\n", parameters, McpServers(UNSET.get)
+    )
     given: dict[str, Any] = {"_call": lambda tool, **more: (tool, more)}
     exec(function(odd), given)
     assert given["mcp_notes_odd"]("x", **{"from": 1, "user-id": 2}) == (

@@ -217,6 +217,25 @@ async def test_a_cancel_of_a_paused_rollout_works_and_its_retry_begins_paused(cl
     assert set(model.calls.requests.values()) == {1}
 
 
+async def test_a_retried_rollout_keeps_the_time_limit_of_its_item(cluster: Cluster) -> None:
+    script = Script(conversations=(Conversation(variants=((run("true"), say("Done.")),)),))
+    model, group = Holding(script, held=FIRST_TURNS), Target.named("hurried/g000000")
+    rollout, operate = Target.named(f"{group}/r0"), operations(cluster)
+    environment = "tests.environments.solved_files:HurriedFiles"
+    async with serving(model) as url:
+        await cluster.start("hurried", url, environment=environment)
+        await model.held(1)
+        await operate.cancel(group)
+        with pytest.raises(WorkflowFailureError):
+            await cluster.client.get_workflow_handle(str(group)).result()
+        model.release.set()
+        assert await operate.retry(rollout)
+        await cluster.client.get_workflow_handle(str(rollout)).result()
+    end = await read_end(cluster.open_journal(), str(rollout))
+    assert end is not None and end.summary.ending.limit == "max_active_seconds"
+    assert end.summary.turns == 1
+
+
 @pytest.mark.slow
 async def test_a_cancelled_paused_run_is_retried_as_it_was_ordered(cluster: Cluster, tmp_path: Path) -> None:
     """The real command needs none of the options that the run was started with."""

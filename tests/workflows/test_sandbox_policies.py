@@ -63,6 +63,24 @@ async def test_a_checkpoint_is_taken_when_the_run_says(
     assert end is not None and (end.summary.score, end.summary.losses) == (1.0, (fidelity,))
 
 
+async def test_a_turn_whose_last_call_needs_no_sandbox_is_checkpointed(cluster: Cluster) -> None:
+    """The checkpoint follows the last of its calls that the sandbox was needed for."""
+    rollout = "policy-todo/g000000/r0"
+    terminal = [
+        ScriptedCall(name="terminal", arguments={"command": command})
+        for command in ("echo first > /work/log", "echo second >> /work/log")
+    ]
+    planned = ScriptedTurn(calls=(*terminal, ScriptedCall(name="todo", arguments={})))
+    async with serving(played(planned)) as url:
+        await (await start(cluster, "policy-todo", url)).result()
+    journal = cluster.open_journal()
+    keys = [call_key(rollout, call) for call in ("0000-00", "0000-01", "0000-02")]
+    entries = [await journal.read_required(key, CallEntry) for key in keys]
+    assert [entry.tool for entry in entries] == ["terminal", "terminal", "todo"]
+    assert [entry.checkpoint is not None for entry in entries] == [False, True, False]
+    assert [entry.manifest is not None for entry in entries] == [True, False, False]
+
+
 async def test_a_diverged_rollout_is_replaced_where_the_run_keeps_none(cluster: Cluster) -> None:
     group = "not-kept/g000000"
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from clotho.errors import InvalidInput
 from clotho.models.messages import ChatMessage, FunctionCall, Messages, ToolCall, Tools
-from clotho.models.rendering.messages import templated, with_reasoning
+from clotho.models.rendering.messages import for_template, with_reasoning
 from clotho.models.rendering.tokenizers import Tokenizer
 
 ASKED = ChatMessage(role="user", content="0")
@@ -44,7 +44,7 @@ class ChatTemplate:
     def __call__(self, messages: Messages, tools: Tools, *, add_generation_prompt: bool) -> str:
         """The conversation as text; raises InvalidInput where the template refuses it."""
         shown = [_inlined(message) for message in messages] if self._inlines else messages
-        written = templated(shown, self._tokenizer.literals, parsed=self._parsed)
+        written = for_template(shown, self._tokenizer.literals, parsed=self._parsed)
         try:
             return self._tokenizer.template(written, tools, add_generation_prompt=add_generation_prompt)
         except Exception as error:
@@ -60,13 +60,13 @@ class ChatTemplate:
         after = _common_end(one, other).lstrip()
         return {token: id for token, id in self._tokenizer.added.items() if after.startswith(token)}
 
-    def following(
+    def continuation(
         self, new_messages: Messages, tools: Tools, ends: Collection[str], *, reasoned: bool
     ) -> str | None:
         """The text from the token in `ends` that closes a turn, through `new_messages`, to the next turn.
 
-        None unless the template provably leaves as it is what comes before: what asked for the turn and, where the
-        model `reasoned`, its reasoning. With `keep_reasoning`, only what came before the turn.
+        Return None if the template may change the earlier text: what asked for the turn and, where the model
+        `reasoned`, its reasoning. With `keep_reasoning`, only what came before the turn counts.
         """
         reasoning = THOUGHT if reasoned and not self._keep_reasoning else None
         results = [message for message in new_messages if message.role == "tool"]

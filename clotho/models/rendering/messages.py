@@ -19,7 +19,7 @@ from tokenizers import pre_tokenizers
 from clotho.errors import InvalidInput
 from clotho.models.messages import ChatMessage, Messages
 
-Templated = dict[str, JsonValue]
+TemplateMessage = dict[str, JsonValue]
 TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<longcat_think>", "</longcat_think>"))
 """Opening and closing tags of think blocks, of which a model has at most one pair."""
 FILLED = re.compile(
@@ -70,16 +70,16 @@ def _marked(text: str, tokens: re.Pattern[str] | None) -> str:
     return text
 
 
-def templated(messages: Messages, literals: Literals, *, parsed: bool = True) -> list[Templated]:
+def for_template(messages: Messages, literals: Literals, *, parsed: bool = True) -> list[TemplateMessage]:
     """`messages` for a template, the arguments of calls `parsed` or as text, what looks like tokens marked.
 
     Raises InvalidInput for content that isn't text.
     """
-    return [_templated(message, literals, parsed) for message in messages]
+    return [_for_template(message, literals, parsed) for message in messages]
 
 
-def _templated(message: ChatMessage, literals: Literals, parsed: bool) -> Templated:
-    shown: Templated = {"role": message.role, "content": _content(message, literals)}
+def _for_template(message: ChatMessage, literals: Literals, parsed: bool) -> TemplateMessage:
+    shown: TemplateMessage = {"role": message.role, "content": _content(message, literals)}
     if message.reasoning_content:
         shown["reasoning_content"] = literals.escape_message(message.reasoning_content)
     if message.tool_calls:

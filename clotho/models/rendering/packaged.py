@@ -8,7 +8,7 @@ from renderers.configs import config_from_name
 
 from clotho.errors import InvalidInput
 from clotho.models.messages import Messages, TokenIds, Tools
-from clotho.models.rendering.messages import templated
+from clotho.models.rendering.messages import for_template
 from clotho.models.rendering.renderer import ReadAnswer, Renderer
 from clotho.models.rendering.tokenizers import Tokenizer
 from clotho.models.tool_call_parsers import ParsedAnswer, ParsedCall, ToolCallParser
@@ -43,7 +43,7 @@ class PackagedRenderer(Renderer):
     ) -> tuple[int, ...]:
         try:
             ids = self._renderer.render_ids(
-                templated(messages, self._tokenizer.literals),
+                for_template(messages, self._tokenizer.literals),
                 tools=list(tools) or None,
                 add_generation_prompt=add_generation_prompt,
             )
@@ -58,7 +58,7 @@ class PackagedRenderer(Renderer):
         bridged = self._renderer.bridge_to_next_turn(
             list(prompt_ids),
             list(completion_ids),
-            templated(new_messages, self._tokenizer.literals),
+            for_template(new_messages, self._tokenizer.literals),
             tools=list(tools) or None,
         )
         if bridged is None or bridged.token_ids[: len(previous)] != previous:

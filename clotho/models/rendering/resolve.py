@@ -9,7 +9,7 @@ from clotho.errors import InvalidInput
 from clotho.models.rendering import packaged
 from clotho.models.rendering.packaged import PackagedRenderer
 from clotho.models.rendering.renderer import Renderer
-from clotho.models.rendering.template import TemplateRenderer
+from clotho.models.rendering.template_renderer import TemplateRenderer
 from clotho.models.rendering.tokenizers import Tokenizer
 from clotho.models.tool_call_parsers import PARSERS, family_parser, model_name, parser
 

@@ -15,7 +15,7 @@ from transformers.utils import cached_file
 
 from clotho.errors import InvalidInput, TokenizerUnavailable
 from clotho.models.messages import TokenIds
-from clotho.models.rendering.messages import Literals, Templated, drop_marks
+from clotho.models.rendering.messages import Literals, TemplateMessage, drop_marks
 
 Described = dict[str, JsonValue]
 HUB_SECONDS = 5.0
@@ -74,7 +74,7 @@ class Tokenizer:
         return text
 
     def template(
-        self, messages: Sequence[Templated], tools: Sequence[Described], *, add_generation_prompt: bool
+        self, messages: Sequence[TemplateMessage], tools: Sequence[Described], *, add_generation_prompt: bool
     ) -> str:
         """The conversation as the chat template writes it; raises whatever the template does."""
         text: str = self.loaded.apply_chat_template(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clotho.environment.environment import json_item
-from clotho.errors import GroupRejected, JournalCorrupt
+from clotho.errors import GroupRejected, JournalCorrupt, Rejection
 from clotho.models.endpoint import Endpoint
 from clotho.plugins.atropos.group_sender import GroupSender, retry_outages
 from clotho.plugins.atropos.main import with_own_flags
@@ -84,7 +84,7 @@ class AdapterRun:
         except GroupRejected as rejected:
             await self.drop(claim, rejected)
         except JournalCorrupt as corrupt:
-            await self.drop(claim, GroupRejected("corrupt", str(corrupt)))
+            await self.drop(claim, GroupRejected(Rejection.CORRUPT, str(corrupt)))
         else:
             self.tally.add(entry, siblings)
             return branch_groups
@@ -119,7 +119,7 @@ class AdapterRun:
             if lag > bound and await self.groups.scored(claim) is None:
                 await self.groups.cancel(claim)
                 await self.drop(
-                    claim, GroupRejected("stale", f"{claim.group}: not sampled within {lag} steps")
+                    claim, GroupRejected(Rejection.STALE, f"{claim.group}: not sampled within {lag} steps")
                 )
 
     async def _claim(self, item: Item, step: int) -> Claim:

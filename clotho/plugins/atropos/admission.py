@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clotho.errors import GroupRejected
+from clotho.errors import GroupRejected, Rejection
 from clotho.plugins.atropos.scored import BranchGroup, oldest_version
 from clotho.runs.ledger import Claim
 from clotho.training.fitness import check_age
@@ -31,19 +31,21 @@ def check_staleness(claim: Claim, branch_groups: Sequence[BranchGroup], step: in
 
 
 def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], limits: TrainerLimits) -> None:
-    """Raise GroupRejected for groups that BaseEnv would drop silently."""
+    """Raise GroupRejected for each group that BaseEnv drops without a reason."""
     if not groups:
-        raise GroupRejected("withheld", f"{claim.group}: the environment's hooks returned nothing")
+        raise GroupRejected(Rejection.WITHHELD, f"{claim.group}: the environment's hooks returned nothing")
     for group in groups:
         rows = len(group.get("tokens", ()))
         size = group["group_overrides"].get("group_size", limits.group_size)
         if rows != size:
             raise GroupRejected(
-                "wrong_size", f"{claim.group} has {rows} rows, groups of {size} are registered"
+                Rejection.WRONG_SIZE, f"{claim.group} has {rows} rows, groups of {size} are registered"
             )
         if limits.differing_scores and len(set(group["scores"])) == 1:
-            raise GroupRejected("same_scores", f"{claim.group}: every score is {group['scores'][0]}")
+            raise GroupRejected(Rejection.SAME_SCORES, f"{claim.group}: every score is {group['scores'][0]}")
         longest = max(map(len, group["tokens"]), default=0)
         if 0 < limits.max_token_len <= longest:
             taken = limits.max_token_len - 1
-            raise GroupRejected("over_length", f"{claim.group}: {longest} tokens, the trainer takes {taken}")
+            raise GroupRejected(
+                Rejection.OVER_LENGTH, f"{claim.group}: {longest} tokens, the trainer takes {taken}"
+            )

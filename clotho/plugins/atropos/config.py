@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from clotho.environment.named import named_environment
 from clotho.identifiers.ids import checked_run_name
+from clotho.rollouts.agent import AgentKind
 from clotho.run_settings import RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_from
 from clotho.training.siblings import Exclusion
@@ -28,6 +29,10 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
     )
     environment_config: dict[str, Any] | str = Field(
         default_factory=dict, description="Fields of the environment's configuration, as JSON."
+    )
+    agent: str = Field(
+        default=AgentKind.MODEL.value,
+        description="The agent: model, or a program with a loop of its own (`clotho agents`).",
     )
     run: str = Field(
         default="", description="The run's name; giving it again resumes it. Empty: the environment's name."

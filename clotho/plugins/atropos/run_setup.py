@@ -25,6 +25,7 @@ from clotho.monitoring.endpoint import open_runtime
 from clotho.monitoring.metrics import Metrics
 from clotho.plugins.atropos.config import ClothoEnvConfig
 from clotho.plugins.atropos.metrics import DeliveryMetrics
+from clotho.rollouts.agent import trained_agent
 from clotho.rollouts.run import RunManifest
 from clotho.runs.request import run_manifest, with_checked_tools
 from clotho.temporal.connection import connect
@@ -155,6 +156,7 @@ def _manifest(
         config.environment,
         run,
         model,
+        agent=trained_agent(config.agent),
         overrides=overrides,
         temperature=config.temperature,
         rendering=rendering_of(config),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clotho.errors import GroupRejected
+from clotho.errors import GroupRejected, Rejection
 from clotho.identifiers.ids import branch_group_id
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
@@ -74,9 +74,9 @@ def branch_groups_of(
     Raises GroupRejected for groups that no trainer should see.
     """
     check_whole(group, siblings, size)
-    siblings = exclusion.applied(group, siblings)
+    siblings = exclusion.mask_excluded(group, siblings)
     if any(sibling.chat for sibling in siblings):
-        return (untrained_branch_group(group, siblings),)
+        return (branch_group_for_reading(group, siblings),)
     sampled = rows_of(group, siblings, max_tokens)
     spare = next(row for rows in sampled for row in rows if row.ids)
     scores = tuple(sibling.summary.score for sibling in siblings)
@@ -97,10 +97,12 @@ def readable_branch_groups(
     try:
         return branch_groups_of(group, siblings, size, exclusion=exclusion)
     except GroupRejected as rejected:
-        return (untrained_branch_group(group, siblings, rejected.reason),)
+        return (branch_group_for_reading(group, siblings, rejected.reason),)
 
 
-def untrained_branch_group(group: str, siblings: Sequence[Sibling], why: str = "chat_mode") -> BranchGroup:
+def branch_group_for_reading(
+    group: str, siblings: Sequence[Sibling], why: Rejection = Rejection.CHAT_MODE
+) -> BranchGroup:
     """The group for reading: its conversations and scores, and empty rows."""
     rows = tuple(Row([], [], [], sibling.messages, (), False) for sibling in siblings)
     parameters = {**_parameters(siblings, rows, trainable=False), "rejected": why}

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Any, Protocol
 
-from clotho.errors import ClothoError, GroupRejected, Unavailable
+from clotho.errors import ClothoError, GroupRejected, Rejection, Unavailable
 from clotho.plugins.atropos.adapter_run import AdapterRun
 from clotho.runs.ledger import Claim
 
@@ -59,5 +59,7 @@ async def _sweep_up(env: Sweeping, claim: Claim) -> None:
         except Exception:
             log.exception("%s: a hook of the environment failed", claim.group)
             if run.pending.put_back(claim) >= HOOK_FAILURES:
-                failed = GroupRejected("environment_failed", f"its hooks failed {HOOK_FAILURES} times")
+                failed = GroupRejected(
+                    Rejection.ENVIRONMENT_FAILED, f"its hooks failed {HOOK_FAILURES} times"
+                )
                 await run.drop(claim, failed)

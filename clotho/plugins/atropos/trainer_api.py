@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from clotho.errors import GroupRejected, InvalidInput, Unavailable, truncate_middle
+from clotho.errors import GroupRejected, InvalidInput, Rejection, Unavailable, truncate_middle
 from clotho.listeners.tokens import TokenAuth
 
 TIMEOUT = 120.0
@@ -95,7 +95,7 @@ class TrainerApi:
             return answer
         said = f"{self.url}{path} answered {answer.status_code}: {truncate_middle(answer.text, 300)}"
         if answer.is_client_error and answer.status_code not in TRY_AGAIN:
-            raise GroupRejected("refused", said)
+            raise GroupRejected(Rejection.REFUSED, said)
         raise ApiUnavailable(said)
 
 
@@ -108,7 +108,7 @@ def _encoded(groups: list[dict[str, Any]]) -> tuple[bytes, dict[str, str]]:
     try:
         body = json.dumps(groups, allow_nan=False).encode()
     except ValueError as error:
-        raise GroupRejected("non_finite", str(error)) from error
+        raise GroupRejected(Rejection.NON_FINITE, str(error)) from error
     headers = {"content-type": "application/json"}
     if len(body) >= COMPRESSED_FROM:
         body = gzip.compress(body, compresslevel=1)

@@ -21,8 +21,8 @@ from clotho.sandbox.verification import VerifierSetup
 PROGRAM, CONTROL = "/.supervisor", "/.control"
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
 """Left to commands that run as root."""
-OF_THE_START = ("KILL", "SETPCAP", "SYS_ADMIN")
-"""Beside those, of the supervisor: it gives them up, or keeps them to itself, before any command."""
+SUPERVISOR_CAPABILITIES = ("KILL", "SETPCAP", "SYS_ADMIN")
+"""The supervisor also has these, and drops them before any command."""
 PROCESS_HEADROOM = 64
 """Left for the supervisor: commands meet their own, smaller limit before it can no longer start anything."""
 SHARED_MEMORY = "64m"
@@ -154,7 +154,7 @@ def engine_settings(config: DockerConfig, spec: SandboxSpec) -> dict[str, Any]:
         "device_requests": [gpus] if config.gpus else [],  # Engine.start refuses an engine that ignores them
         "shm_size": SHARED_MEMORY,
         "cap_drop": ["ALL"],
-        "cap_add": [*CAPABILITIES, *OF_THE_START],
+        "cap_add": [*CAPABILITIES, *SUPERVISOR_CAPABILITIES],
         "security_opt": ["no-new-privileges"],
         "stop_signal": "SIGKILL",
         "healthcheck": {"test": ["NONE"]},

@@ -29,33 +29,38 @@ def trajectory(read: RecordedRollout, tools: ToolManifest, manifest: RunManifest
     fields = _trajectory(read.summary, read.transcript, read.children, manifest)
     agent = fields["agent"]
     assert isinstance(agent, dict)
-    agent["tool_definitions"] = [dict(tool.tool_schema) for tool in tools.tools]
+    offered = read.transcript.offered or [tool.tool_schema for tool in tools.tools]
+    agent["tool_definitions"] = [dict(schema) for schema in offered]
     return fields | {"extra": {"reward": read.summary.score, **facts_of(read)}}
 
 
 def _trajectory(
     summary: RolloutSummary, transcript: Transcript, descendants: Sequence[Descendant], manifest: RunManifest
 ) -> Fields:
-    said = [_said(number, message) for number, message in enumerate(transcript.prompt.messages, 1)]
-    acts = manifest.agent.kind is AgentKind.MODEL
-    turns = [(step, step.turn.sampled) for step in transcript.steps if step.turn.sampled is not None]
-    steps = [_step(len(said) + number, step, turn, acts) for number, (step, turn) in enumerate(turns, 1)]
+    acts, program = manifest.agent.kind in (AgentKind.MODEL, AgentKind.PROGRAM), transcript.prompt.program
+    steps: list[JsonValue] = []
+    if program is None:  # else the task is in what the program sends
+        steps += [_said(number, message) for number, message in enumerate(transcript.prompt.messages, 1)]
+    for step in transcript.steps:
+        if (turn := step.turn.sampled) is not None:
+            steps += [_said(len(steps) + number, each) for number, each in enumerate(step.added, 1)]
+            steps.append(_step(len(steps) + 1, step, turn, acts))
     usage = usage_of(transcript)
     fields: Fields = {
         "schema_version": SCHEMA,
         "session_id": summary.rollout,
         "trajectory_id": summary.rollout,
         "agent": {
-            "name": AGENT,
+            "name": program or AGENT,
             "version": metadata.version("clotho-rollouts"),
             "model_name": manifest.model,
         },
-        "steps": [*said, *steps],
+        "steps": steps,
         "final_metrics": {
             "total_prompt_tokens": usage.prompt_tokens,
             "total_completion_tokens": usage.completion_tokens,
             "total_cached_tokens": usage.cached_prompt_tokens,
-            "total_steps": len(said) + len(steps),
+            "total_steps": len(steps),
         },
     }
     children = [(end, did) for end, did in descendants if end.parent == summary.rollout]
@@ -67,7 +72,7 @@ def _trajectory(
 
 
 def _said(number: int, message: ChatMessage) -> Fields:
-    """A message of the prompt; what is no text in it is JSON."""
+    """A message to the model; what is no text in it is JSON."""
     return {
         "step_id": number,
         "source": SOURCES.get(message.role, "user"),
@@ -98,6 +103,9 @@ def _step(number: int, step: Step, turn: SampledTurn, acts: bool) -> Fields:
         fields |= {"model_name": turn.model, "metrics": _metrics(turn)}
         if message.reasoning_content:
             fields["reasoning_content"] = message.reasoning_content
+    if step.asked is not None and (step.asked.aside or step.asked.extends is None):
+        # Steps are in the order of time, of whichever conversation they are.
+        fields["extra"] = {"aside": step.asked.aside, "begins_conversation": step.asked.extends is None}
     return fields
 
 

@@ -11,7 +11,7 @@ PLUGIN = Plugin(
         Command(
             "agents",
             "clotho.plugins.harness.command:command",
-            "List the programs that --agent takes, what each needs, and how it is installed.",
+            "List the programs that --agent takes, and how each is installed where sandboxes see it.",
         ),
     ),
     run_settings="clotho.plugins.harness.settings:HarnessSettings",

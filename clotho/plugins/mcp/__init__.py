@@ -1,4 +1,7 @@
-"""Tools of MCP servers: of programs in sandboxes and on the workers' hosts, and of services by URL."""
+"""Tools of MCP servers: of programs in sandboxes and on the workers' hosts, and of services by URL.
+
+`servers.py` says what ends a server.
+"""
 
 from clotho.plugin import Plugin
 

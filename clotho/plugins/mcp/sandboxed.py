@@ -76,7 +76,10 @@ class SandboxedServer:
         return (self._run and self._run.definitions) or ()
 
     async def start(self, sandbox: SandboxInstance) -> int:
-        """Have a server that runs and has told its tools; returns the number of its start. Raises NotStarted."""
+        """Start the server if it isn't running, and read its tools. Returns the number of its start.
+
+        Raises NotStarted.
+        """
         while True:
             run = self._run if self._run is not None else _Run(self._key(self._number))
             self._run = run

@@ -1,4 +1,22 @@
-"""The conversations of one process with its rollouts' servers: begun by a call, ended when idle."""
+"""The conversations of one process with its rollouts' servers, and all that ends them.
+
+A conversation with a program on this host, or with a service, begins with a call (`McpServers.session`). It ends:
+
+- after IDLE_SECONDS without a call, as it does after its rollout's end (`McpServers._sweep`);
+- when more than MOST_SESSIONS are open: the one that was idle longest (`McpServers._end_idle`);
+- when a call gets no answer in time, or one beyond the bounds (`McpTool.run`): the next call begins another;
+- when the server doesn't list its tools in time (`ClientConversation.start`);
+- once its tools were read for a new group (`McpServers.definitions`);
+- when the worker stops (`McpServers.close`, by `Host.close`); if it is killed, the kernel ends its programs;
+- by the server itself (`ClientConversation.ended`): the next call begins another.
+
+A server in a sandbox is a job there (`SandboxedServer`), and outlives the worker. It ends:
+
+- with its sandbox: released at the rollout's end, or lost;
+- when it gives no answer in time, breaks the protocol or sends too much (`SandboxedServer.call`, `start`);
+- with all processes of the agent before verification, unless `keep_services` is set;
+- by the agent's commands, or by itself.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -23,7 +41,7 @@ INHERITED = ("PATH", "HOME", "LANG")
 
 
 @dataclass
-class _Held:
+class _Conversation:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a call is made: a rollout talks to a server in one conversation."""
     session: Session | None = None
@@ -37,7 +55,7 @@ class McpServers:
 
     def __init__(self, variable: Callable[[str], str | None]) -> None:
         self._variable = variable
-        self._held: dict[tuple[str, str], _Held] = {}
+        self._conversations: dict[tuple[str, str], _Conversation] = {}
         self._in_sandboxes: dict[tuple[tuple[str | int, ...], str], SandboxedServer] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -47,22 +65,22 @@ class McpServers:
 
         Raises ServiceUnavailable, HostUnavailable, and ServiceRejected for a server that can't be started at all.
         """
-        held = self._held.setdefault((rollout, name), _Held())
-        held.users += 1
+        conversation = self._conversations.setdefault((rollout, name), _Conversation())
+        conversation.users += 1
         try:
-            async with held.lock:
-                if held.session is None or held.session.ended:
-                    held.session = None
+            async with conversation.lock:
+                if conversation.session is None or conversation.session.ended:
+                    conversation.session = None
                     await self._end_idle(keep=MOST_SESSIONS - 1)
-                    held.session = await self._start(name, server)
+                    conversation.session = await self._start(name, server)
                 try:
-                    yield held.session
+                    yield conversation.session
                 finally:
-                    held.used = asyncio.get_running_loop().time()
+                    conversation.used = asyncio.get_running_loop().time()
                     if self._sweeper is None or self._sweeper.done():
                         self._sweeper = asyncio.create_task(self._sweep())
         finally:
-            held.users -= 1
+            conversation.users -= 1
 
     def in_sandbox(self, context: CallContext, name: str, server: McpServer) -> SandboxedServer:
         """The server in the sandbox of a call."""
@@ -92,7 +110,7 @@ class McpServers:
         self._in_sandboxes.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for key in list(self._held):
+        for key in list(self._conversations):
             await self._end(key)
 
     async def _probed(self, name: str, server: McpServer, sandbox: ProbedSandbox) -> Sequence[Definition]:
@@ -128,23 +146,25 @@ class McpServers:
         return value
 
     async def _sweep(self) -> None:
-        while self._held:
+        while self._conversations:
             await asyncio.sleep(SWEEP_SECONDS)
             await self._end_idle(keep=MOST_SESSIONS)
 
     async def _end_idle(self, keep: int) -> None:
         """End what is idle for long, and beyond `keep` what is idle longest."""
         oldest = asyncio.get_running_loop().time() - IDLE_SECONDS
-        for key, held in sorted(self._held.items(), key=lambda item: item[1].used):
+        for key, conversation in sorted(self._conversations.items(), key=lambda item: item[1].used):
             # While another was being ended, this one may have been taken, or ended and begun anew.
-            if held.users or self._held.get(key) is not held:
+            if conversation.users or self._conversations.get(key) is not conversation:
                 continue
-            if len(self._held) > keep or held.used < oldest:
+            if len(self._conversations) > keep or conversation.used < oldest:
                 await self._end(key)
 
     async def _end(self, key: tuple[str, str]) -> None:
-        if (held := self._held.pop(key, None)) is not None and held.session is not None:
-            await held.session.close()
+        if (
+            conversation := self._conversations.pop(key, None)
+        ) is not None and conversation.session is not None:
+            await conversation.session.close()
 
 
 def _unusable(name: str, error: NotStarted) -> ServiceUnavailable | ServiceRejected:

@@ -71,4 +71,4 @@ class Session(Protocol):
         """Make a call, once. Raises NoAnswer, and Refused."""
 
     async def close(self) -> None:
-        """End the server, or leave it."""
+        """End the conversation, and with it a program that was started for it."""

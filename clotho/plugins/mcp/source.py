@@ -6,7 +6,7 @@ from typing import Any
 
 from clotho.plugins.mcp.servers import McpServers
 from clotho.plugins.mcp.settings import McpServer, McpSettings, toolset_of
-from clotho.plugins.mcp.tool import Offer, mcp_tool, tools_of
+from clotho.plugins.mcp.tool import ServerTool, mcp_tool, tools_of
 from clotho.tools.source import ProbedSandbox, ToolSource, Wanted
 from clotho.tools.tool import Tool, ToolSettings
 
@@ -31,8 +31,8 @@ class McpSource(ToolSource):
     def tool(
         self, name: str, at: Mapping[str, str], description: str, parameters: dict[str, Any], sandboxed: bool
     ) -> Tool:
-        offer = Offer(at["server"], at["tool"])
-        return mcp_tool(name, offer, description, parameters, self._servers, sandboxed)
+        origin = ServerTool(at["server"], at["tool"])
+        return mcp_tool(name, origin, description, parameters, self._servers, sandboxed)
 
     async def close(self) -> None:
         await self._servers.close()

@@ -30,8 +30,8 @@ NOT_MADE, UNKNOWN = "not made", "unknown"
 
 
 @dataclass(frozen=True)
-class Offer:
-    """The place of a tool: its server, and its name there."""
+class ServerTool:
+    """A tool as its server knows it: the server's name, and the tool's there."""
 
     server: str
     tool: str
@@ -44,7 +44,7 @@ class McpTool(Tool):
 
     @property
     @abstractmethod
-    def offer(self) -> Offer: ...
+    def origin(self) -> ServerTool: ...
 
     @property
     @abstractmethod
@@ -54,30 +54,30 @@ class McpTool(Tool):
         if self.sandboxed:
             return await self._run_in_sandbox(arguments, context)
         server = self._server(context.settings)
-        repeats = server.repeats(self.offer.tool)
+        repeats = server.repeats(self.origin.tool)
         bounds = (server.seconds, context.seconds_left)
         seconds = min(bound for bound in bounds if bound is not None)
         claim: int | None = None
         for left in reversed(range(ATTEMPTS)):
-            async with self.servers.session(context.rollout, self.offer.server, server) as session:
+            async with self.servers.session(context.rollout, self.origin.server, server) as session:
                 if changed := self._change(session.definitions):
                     raise ServiceRejected(changed)
                 # After the server has started: an attempt that finds none has called nothing.
                 if not repeats and (claim := await _claim(context)) is None:
                     return problem(INTERRUPTED)
                 try:
-                    found = await session.call(self.offer.tool, arguments, seconds)
+                    found = await session.call(self.origin.tool, arguments, seconds)
                 except NoAnswer as lost:
                     await session.close()
                     if claim is not None and not lost.made:
                         await _journal_end(context, claim, NOT_MADE)
                     if lost.made and not repeats:
-                        return refusal(_unanswered(self.offer.server, lost))
+                        return refusal(_unanswered(self.origin.server, lost))
                     if left and lost.wait is None:
                         continue
                     if lost.outage:
-                        raise ServiceUnavailable(_unanswered(self.offer.server, lost), lost.wait) from lost
-                    return refusal(_unanswered(self.offer.server, lost))
+                        raise ServiceUnavailable(_unanswered(self.origin.server, lost), lost.wait) from lost
+                    return refusal(_unanswered(self.origin.server, lost))
                 except Refused as refused:
                     return refusal(str(refused))
             return _shown(found)
@@ -89,17 +89,17 @@ class McpTool(Tool):
 
     def repeats(self, settings: ToolSettings) -> bool:
         """Whether a call may be made again when its answer is lost."""
-        return self._server(settings).repeats(self.offer.tool)
+        return self._server(settings).repeats(self.origin.tool)
 
     def _server(self, settings: ToolSettings) -> McpServer:
         found = settings.of(McpSettings)
         assert found is not None, "a tool of a server was offered to a run without servers"
-        return found.servers[self.offer.server]
+        return found.servers[self.origin.server]
 
     async def _run_in_sandbox(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         """The agent may have done anything to the server: whatever that does, the model is told."""
         sandbox, settings = context.sandbox, self._server(context.settings)
-        server = self.servers.in_sandbox(context, self.offer.server, settings)
+        server = self.servers.in_sandbox(context, self.origin.server, settings)
         bounds = (settings.seconds, context.seconds_left)
         seconds = min(bound for bound in bounds if bound is not None)
         first = False
@@ -117,25 +117,25 @@ class McpTool(Tool):
             if not first:
                 server.read_again()
             found = await server.call(
-                sandbox, int(asked), context.job_key(), self.offer.tool, arguments, seconds
+                sandbox, int(asked), context.job_key(), self.origin.tool, arguments, seconds
             )
         except NotStarted as error:
-            return refusal(f"MCP server {self.offer.server} can't be started: {error}")
+            return refusal(f"MCP server {self.origin.server} can't be started: {error}")
         except NoAnswer as lost:
-            return refusal(_unanswered(self.offer.server, lost))
+            return refusal(_unanswered(self.origin.server, lost))
         except Refused as refused:
             return refusal(str(refused))
         return _shown(found)
 
     def _change(self, definitions: Sequence[Definition]) -> str | None:
         """What has become of this tool since the group began; None: nothing."""
-        name = displayable(self.offer.tool)
+        name = displayable(self.origin.tool)
         for each in definitions:
-            if each.name == self.offer.tool:
+            if each.name == self.origin.tool:
                 if (each.description, each.parameters) == (self.description, self.parameters):
                     return None
-                return f"MCP server {self.offer.server} has changed its tool {name} since the group began"
-        return f"MCP server {self.offer.server} has lost its tool {name} since the group began"
+                return f"MCP server {self.origin.server} has changed its tool {name} since the group began"
+        return f"MCP server {self.origin.server} has lost its tool {name} since the group began"
 
 
 async def _claim(context: CallContext) -> int | None:
@@ -168,7 +168,7 @@ def _unanswered(server: str, lost: NoAnswer) -> str:
 
 def mcp_tool(
     name: str,
-    offer: Offer,
+    origin: ServerTool,
     description: str,
     parameters: Mapping[str, JsonValue],
     servers: McpServers,
@@ -177,11 +177,11 @@ def mcp_tool(
     """The tool of a server that rollouts know by `name`."""
     members = {
         "name": name,
-        "toolset": toolset_of(offer.server),
+        "toolset": toolset_of(origin.server),
         "description": description,
         "parameters": dict(parameters),
-        "offer": offer,
-        "place": ToolPlace(plugin=McpSettings.plugin, at={"server": offer.server, "tool": offer.tool}),
+        "origin": origin,
+        "place": ToolPlace(plugin=McpSettings.plugin, at={"server": origin.server, "tool": origin.tool}),
         "servers": servers,
         "sandboxed": sandboxed,
         "changes_workspace": sandboxed,
@@ -202,6 +202,6 @@ async def tools_of(
         known = NOT_IN_NAMES.sub("_", f"mcp_{name}_{each.name}")[:MOST_NAME_CHARS]
         if known in found:
             raise InvalidInput(f"MCP server {name} has two tools that would be called {known}")
-        place = Offer(name, each.name)
+        place = ServerTool(name, each.name)
         found[known] = mcp_tool(known, place, each.description, each.parameters, servers, server.sandboxed)
     return list(found.values())

@@ -12,6 +12,7 @@ from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.plugin_settings import run_settings_here
+from clotho.rollouts.agent import AgentKind, trained_agent
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import RunSettings
@@ -27,6 +28,8 @@ class RunOrder(FrozenModel):
     """A module in environments/, or module:Class, as workers import it."""
     environment_config: dict[str, JsonValue] = {}
     """Fields of the environment's configuration."""
+    agent: str = AgentKind.MODEL.value
+    """The agent: model, or a program with a loop of its own."""
     model: str
     """The model's name, as its server knows it."""
     endpoint: Endpoint
@@ -71,6 +74,7 @@ class RunOrder(FrozenModel):
             self.environment,
             run,
             self.model,
+            agent=trained_agent(self.agent),
             overrides=overrides,
             temperature=self.temperature,
             max_tokens=self.max_tokens,

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from clotho.errors import GroupRejected, InvalidInput, JournalCorrupt
+from clotho.errors import GroupRejected, InvalidInput, JournalCorrupt, Rejection
 from clotho.identifiers.ids import ITEM_NAME, adapter_group_id
 from clotho.identifiers.run_keys import adapter_item_key
 from clotho.journal import Journal
@@ -95,7 +95,7 @@ class OrderedRun:
         except GroupRejected as rejected:
             return _refused(answer, rejected.reason, str(rejected))
         except JournalCorrupt as corrupt:
-            return _refused(answer, "corrupt", str(corrupt))
+            return _refused(answer, Rejection.CORRUPT, str(corrupt))
         return answer.model_copy(update={"state": OrderState.FINISHED, "rows": rows})
 
     async def acknowledge(self, name: str) -> GroupAnswer:
@@ -109,7 +109,7 @@ class OrderedRun:
     async def cancel(self, name: str) -> GroupAnswer:
         """End the group without rows, unless they were acknowledged."""
         claim = self._claim(name)
-        await self._refuse(claim, GroupRejected("cancelled", f"{name} was cancelled"))
+        await self._refuse(claim, GroupRejected(Rejection.CANCELLED, f"{name} was cancelled"))
         if (task := self._awaited.pop(claim.group, None)) is not None:
             task.cancel()
         if await self._groups.scored(claim) is None:

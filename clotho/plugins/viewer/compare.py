@@ -54,16 +54,32 @@ def _facts(view: RolloutView) -> dict[str, Value]:
         facts["reward"] = view.reward.score
         facts |= {f"reward: {name}": value for name, value in view.reward.breakdown.items()}
     facts["turns"] = view.count
+    if view.program is not None:
+        facts |= _program_facts(view)
     if (end := view.end) is not None:
         limit = f" ({end.ending.limit})" if end.ending.limit else ""
+        calls: dict[str, Value] = {"tool calls": end.tool_calls, "failed tool calls": end.tool_errors}
         facts |= {
             "sampled tokens": end.sampled_tokens,
-            "tool calls": end.tool_calls,
-            "failed tool calls": end.tool_errors,
+            **(calls if view.program is None else {}),
             "active seconds": round(end.active_seconds, 3),
             "outcome": f"{end.ending.outcome}{limit}",
         }
     facts["disturbed"] = ", ".join(kind.replace("_", " ") for kind in view.disturbances)
+    return facts
+
+
+def _program_facts(view: RolloutView) -> dict[str, Value]:
+    """The agent's program, and how its last start compares with earlier ones."""
+    facts: dict[str, Value] = {"agent": view.program}
+    if view.ends:
+        last = view.ends[max(view.ends)]
+        facts |= {
+            "exit code": last.end.exit_code,
+            "starts": max(view.ends) + 1,
+            "calls answered from the journal": last.matched,
+            "calls answered again": last.repeated,
+        }
     return facts
 
 

@@ -1,8 +1,9 @@
 """A rollout as its page shows it: some turns at a time, and what of it can be read where an entry is damaged."""
 
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -11,6 +12,7 @@ from clotho.errors import InvalidInput, JournalCorrupt
 from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import call_id, group_of
 from clotho.identifiers.rollout_keys import (
+    asked_key,
     call_key,
     lease_key,
     prompt_key,
@@ -20,7 +22,15 @@ from clotho.identifiers.rollout_keys import (
     turn_prefix,
 )
 from clotho.journal import Journal
-from clotho.models.messages import ToolCall
+from clotho.models.messages import ChatMessage, ToolCall
+from clotho.rollouts.agent_program import ProgramEntry
+from clotho.rollouts.asked import (
+    AskedEntry,
+    asked_text,
+    is_first_of_start,
+    messages_added,
+    program_results,
+)
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import AttemptEntry, RepairEntry, SiblingFailure
 from clotho.rollouts.lease import LeaseEntry
@@ -29,7 +39,7 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.disturbances import disturbances_of, repairs_of
 from clotho.runs.repairs import group_repairs
-from clotho.runs.rollouts import read_end, sandbox_losses
+from clotho.runs.rollouts import program_end_text, program_ends, read_end, sandbox_losses
 
 TURNS = 50
 """Turns on a page."""
@@ -58,6 +68,14 @@ class TurnView:
     calls: Sequence[CallView]
     repairs: Sequence[RepairEntry]
     """Failures after which the rollout went on with this turn."""
+    asked: AskedEntry | None = None
+    """What the agent's program asked; it made the calls by itself."""
+    note: str = ""
+    """How that goes on from earlier turns, where it isn't from the one before."""
+    anew: bool = False
+    """Whether the program was started anew before."""
+    added: Sequence[ChatMessage] = ()
+    """Messages that it sent beside results of its calls."""
 
 
 @dataclass
@@ -77,6 +95,8 @@ class RolloutView:
     failures: Sequence[SiblingFailure] = ()
     """With which attempts at its group ended."""
     disturbances: Sequence[str] = ()
+    ends: Mapping[int, ProgramEntry] = field(default_factory=dict)
+    """Number of the sandbox -> how the agent's program ended there."""
     problems: list[str] = field(default_factory=list)
     """Entries that can't be read, and why."""
 
@@ -85,6 +105,15 @@ class RolloutView:
         """Whether the tokens of one of these turns are known."""
         sampled = (turn.entry.sampled for turn in self.turns if turn.entry is not None)
         return any(each is not None and each.tokens is not None for each in sampled)
+
+    @property
+    def program(self) -> str | None:
+        """The agent, where it is a program with a loop of its own."""
+        return self.prompt.program if self.prompt is not None else None
+
+    def end_text(self, lease: int) -> Sequence[str]:
+        """How the agent's program ended in a sandbox, in sentences."""
+        return program_end_text(self.program or "", lease, self.ends[lease])
 
     @property
     def replaced_by(self) -> str | None:
@@ -136,7 +165,14 @@ async def read_rollout(journal: Journal, rollout: str, first: int = 0, most: int
     if view.end is not None:
         view.disturbances = tuple(map(str, disturbances_of(view.end, all_repairs)))
     numbers = list(range(first, min(first + most, view.count)))
-    view.turns = await reader.turns(rollout, numbers, view.repairs)
+    asked: dict[int, AskedEntry] = {}
+    if view.program is not None:
+        view.ends = await reader.checked(program_ends(journal, rollout, len(view.losses))) or {}
+        # All of them: a later page may have the results of these calls, and an earlier one what they go on from.
+        every = range(view.count)
+        found = await reader.many([asked_key(rollout, number) for number in every], AskedEntry)
+        asked = {number: entry for number, entry in zip(every, found, strict=True) if entry is not None}
+    view.turns = await reader.turns(rollout, numbers, view.repairs, asked)
     return view
 
 
@@ -165,9 +201,19 @@ class _Reader:
             return [await self.one(key, kind) for key in keys]
 
     async def turns(
-        self, rollout: str, numbers: Sequence[int], repairs: Sequence[RepairEntry]
+        self,
+        rollout: str,
+        numbers: Sequence[int],
+        repairs: Sequence[RepairEntry],
+        asked: Mapping[int, AskedEntry],
     ) -> list[TurnView]:
         entries = await self.many([turn_key(rollout, number) for number in numbers], TurnEntry)
+        continued = [each for each in repairs if each.continued_as == each.failure.workflow == rollout]
+        repaired = {
+            number: [each for each in continued if each.turns == number] for number in numbers if continued
+        }
+        if asked:
+            return _program_turns(rollout, numbers, entries, repaired, asked)
         places = [
             (number, call_id(number, index), call)
             for number, entry in zip(numbers, entries, strict=True)
@@ -183,17 +229,44 @@ class _Reader:
                     loss = await self.one(lease_key(rollout, result.lease), LeaseEntry)
                 lease = result.lease
             calls[number].append(CallView(call_key(rollout, place), call, result, loss))
-        continued = [each for each in repairs if each.continued_as == each.failure.workflow == rollout]
         return [
+            TurnView(number, turn_key(rollout, number), entry, calls[number], repaired.get(number, ()))
+            for number, entry in zip(numbers, entries, strict=True)
+        ]
+
+
+def _program_turns(
+    rollout: str,
+    numbers: Sequence[int],
+    entries: Sequence[TurnEntry | None],
+    repaired: Mapping[int, Sequence[RepairEntry]],
+    asked: Mapping[int, AskedEntry],
+) -> list[TurnView]:
+    """Turns that an agent's program asked for; the results of its calls are in what it asked next."""
+    turns = {number: entry for number, entry in zip(numbers, entries, strict=True) if entry is not None}
+    results, views = program_results(asked, turns), list[TurnView]()
+    for number, entry in zip(numbers, entries, strict=True):
+        sent = results.get(number)
+        key = asked_key(rollout, sent.sent_at if sent is not None else number)
+        made = sent.entries if sent is not None else ()
+        calls = entry.tool_calls if entry is not None else ()
+        views.append(
             TurnView(
                 number,
                 turn_key(rollout, number),
                 entry,
-                calls[number],
-                [each for each in continued if each.turns == number],
+                [
+                    CallView(key if at < len(made) else turn_key(rollout, number), call, result)
+                    for at, (call, result) in enumerate(zip_longest(calls, made))
+                ],
+                repaired.get(number, ()),
+                asked.get(number),
+                asked_text(number, asked) if number in asked else "",
+                number in asked and is_first_of_start(number, asked),
+                messages_added(asked[number], results) if number in asked else (),
             )
-            for number, entry in zip(numbers, entries, strict=True)
-        ]
+        )
+    return views
 
 
 async def attempt_failures(journal: Journal, group: str) -> list[SiblingFailure]:

@@ -22,7 +22,7 @@ AT_ONCE = 16
 MOST_FOUND = 50
 AROUND = 120
 """Characters shown before and after what was found."""
-SEARCHED = ("/turn/", "/call/", "/prompt", "/reward")
+SEARCHED = ("/turn/", "/call/", "/asked/", "/agent/", "/prompt", "/reward")
 NOT_TEXT = {"prompt_ids", "ids", "logprobs", "workspace_files"}
 
 

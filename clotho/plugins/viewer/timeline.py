@@ -13,6 +13,7 @@ KINDS = {
     "model": "model",
     "tool": "tool call",
     "verify": "verification",
+    "program": "the agent's program at work between turns",
     "wait": "between steps: queues, the store or an outage",
     "pause": "the run, its group or the rollout was paused",
     "repair": "until a failed rollout went on",
@@ -82,7 +83,7 @@ def _steps(turn: TurnView) -> list[tuple[str, str, str, float, float]]:
     """Kind, kind of a gap before it, label, start and seconds of a turn and its calls."""
     steps: list[tuple[str, str, str, float, float]] = []
     if turn.entry is not None and (sampled := turn.entry.sampled) is not None and sampled.started:
-        gap = "repair" if turn.repairs else "wait"
+        gap = "repair" if turn.repairs else "program" if turn.asked is not None else "wait"
         steps.append(("model", gap, f"turn {turn.number}", sampled.started, sampled.seconds))
     for call in turn.calls:
         if call.entry is not None and call.entry.started:

@@ -29,7 +29,7 @@ HostedFolder = TypeVar("HostedFolder", bound=SupervisedFolder[Any])
 
 
 class LeasedBackend(ABC, Generic[Folder, Record]):
-    """Everything of a SandboxBackend but making a sandbox, and a verifier's instance of it."""
+    """A SandboxBackend, in which subclasses create sandboxes and the instances of verifiers."""
 
     def __init__(self, root: Path, folder: type[Folder]) -> None:
         self._root = root.absolute()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from clotho.errors import GroupRejected
+from clotho.errors import GroupRejected, Rejection
 from clotho.models.backend import VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling
-from clotho.plugins.atropos.scored import branch_groups_of, oldest_version, untrained_branch_group
+from clotho.plugins.atropos.scored import branch_group_for_reading, branch_groups_of, oldest_version
 from clotho.rollouts.branches import Branch, SampledSpan
 from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.outcome import Ending, Outcome
@@ -174,6 +174,8 @@ def test_a_version_that_is_not_wholly_known_is_unknown(versions: tuple[VersionSp
 
 
 def test_an_unfit_group_can_still_be_read() -> None:
-    branch_group = untrained_branch_group(GROUP, [sibling(0, branch(0)), sibling(1, branch(1))], "biased")
+    branch_group = branch_group_for_reading(
+        GROUP, [sibling(0, branch(0)), sibling(1, branch(1))], Rejection.BIASED
+    )
     assert branch_group.wire()["tokens"] == [[], []]
     assert branch_group.generation_params["rejected"] == "biased"

@@ -27,7 +27,8 @@ from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat
 from clotho.models.pace_pages import LEASE_SECONDS, PacePages, ServerPage
 from clotho.models.pacing import Pacer, pace_texts
-from clotho.models.width import FIRST_WIDTH, Width
+from clotho.models.speed import Speed
+from clotho.models.width import FIRST_WIDTH, LEAST_BY_HINTS, Width
 from clotho.testing.scripted_model import serving
 from clotho.worker_settings import RateLimit
 from tests.support import PATIENCE_SECONDS, eventually
@@ -166,7 +167,7 @@ async def test_a_server_that_reports_endless_queues_is_still_asked(
     server = NarrowServer(100, 0.5, b"vllm:num_requests_waiting 999999999\nvllm:kv_cache_usage_perc 1\n")
     async with serving(server) as base, process(tmp_path, "a", base) as pacer, rollouts([pacer], base, 80):
         await eventually(lambda: _true(bool(server.asked_metrics)), "a look at /metrics")
-        await eventually(lambda: _true(used(pacer) < FIRST_WIDTH), "a narrower width", 300)
+        await eventually(lambda: _true(used(pacer) == LEAST_BY_HINTS), "the least width by such hints", 300)
         answered = server.answered
         await eventually(lambda: _true(server.answered > answered + 20), "more answers")
 
@@ -312,7 +313,7 @@ async def test_a_server_that_was_down_is_tried_with_one_request() -> None:
     assert gate.takes_new(later)
     await gate.acquire("run")
     assert not gate.takes_new(later)
-    gate.answer(1.0, 10)
+    gate.answer(1.0)
     assert gate.takes_new(later)
 
 
@@ -372,8 +373,13 @@ async def test_requests_wait_for_the_rate_of_their_key(tmp_path: Path) -> None:
             assert server.answered <= 11 + 2 * (loop.time() - began)
 
 
-def page(width: Width, in_use: int = 5, refused: int = 0) -> ServerPage:
-    return ServerPage(width=width, in_use=in_use, waiting=0, refused=refused, slowness=1.0, down=False)
+def page(width: Width, in_use: int = 5) -> ServerPage:
+    return ServerPage(width=width, in_use=in_use, waiting=0, speed=Speed(), down=False)
+
+
+async def exchange(pages: PacePages, own: ServerPage, now: float) -> None:
+    await pages.read(now)
+    await pages.write(own)
 
 
 async def test_an_exchange_of_pages_costs_the_store_little(tmp_path: Path) -> None:
@@ -383,10 +389,10 @@ async def test_an_exchange_of_pages_costs_the_store_little(tmp_path: Path) -> No
     first, second = (PacePages(Journal(store), server, name) for name in ("a", "b"))
     for number in range(5):
         asked.clear()
-        await first.exchange(page(Width(changes=number)), float(number))
+        await exchange(first, page(Width(changes=number)), float(number))
         assert asked == Counter(create=1, list=1, delete=1) + Counter(read=int(number == 1))
         if number == 0:
-            await second.exchange(page(Width(width=7, changes=99)), 0.0)
+            await exchange(second, page(Width(width=7, changes=99)), 0.0)
     assert first.width.width == 7
     assert set(first.alive(LEASE_SECONDS)) == {"b"}
     assert not first.alive(2 * LEASE_SECONDS)
@@ -397,7 +403,7 @@ async def test_pages_of_processes_that_are_gone_or_damaged_are_no_hindrance(tmp_
     store = FilesystemStore(tmp_path)
     server = Endpoint(base_url="http://a/v1")
     own = PacePages(Journal(store), server, "own")
-    await own.exchange(page(Width()), 0.0)
+    await exchange(own, page(Width()), 0.0)
     (mine,) = await store.keys("~pace/")
     prefix = mine.rpartition("own/")[0]
 
@@ -409,24 +415,10 @@ async def test_pages_of_processes_that_are_gone_or_damaged_are_no_hindrance(tmp_
     await store.create(key("damaged", 1), b"rubbish")
     await store.create(key("own", -1), b"of an earlier process with the same name")
     anew = PacePages(Journal(store), server, "own")
-    await anew.exchange(page(Width()), 0.0)
+    await exchange(anew, page(Width()), 0.0)
     assert not anew.alive(0.0)
     assert anew.width.changes == 9
     names = {each.removeprefix(prefix).partition("/")[0] for each in await store.keys("~pace/")}
     assert names == {"own", "killed", "damaged"}
-    await anew.exchange(page(Width()), 1.0)
+    await exchange(anew, page(Width()), 1.0)
     assert len([each for each in await store.keys("~pace/") if "/own/" in each]) == 1
-
-
-async def test_a_process_that_is_started_anew_counts_its_refusals_from_nothing(tmp_path: Path) -> None:
-    server = Endpoint(base_url="http://a/v1")
-    journal = Journal(FilesystemStore(tmp_path))
-    leader = PacePages(journal, server, "a")
-    counted = []
-    for pages in ((5, 7), (1, 4)):
-        writer = PacePages(journal, server, "b")
-        for refused in pages:
-            await writer.exchange(page(Width(), refused=refused), 0.0)
-            await leader.exchange(page(Width()), 0.0)
-            counted.append(leader.count_refused())
-    assert counted == [0, 2, 0, 3]

@@ -4,16 +4,9 @@ import math
 
 import pytest
 
-from clotho.models.width import (
-    FIRST_WIDTH,
-    LEAST_BY_HINTS,
-    ServerLoad,
-    Signals,
-    Width,
-    adjusted,
-    server_load,
-    shares,
-)
+from clotho.models.server_load import ServerLoad, server_load
+from clotho.models.speed import Level
+from clotho.models.width import FIRST_WIDTH, LEAST_BY_HINTS, Signals, Width, adjusted, shares
 
 VLLM = """
 # HELP vllm:num_requests_waiting Number of requests waiting to be processed.
@@ -24,12 +17,18 @@ vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.5
 """
 
 
+def quick(in_use: int) -> Level:
+    """Many answers of a server that takes as long for any number of them."""
+    return Level(answers=64, in_use=in_use, seconds=3.0, pace=0.0, variance=0.0)
+
+
 def settled(bears: int, wanted: int = 10_000, seconds: int = 600) -> list[int]:
     """The width in each second, of a server that refuses what is more than it `bears`."""
     width, widths = Width(), []
     for now in range(seconds):
         sent = min(width.width, wanted)
-        seen = Signals(in_use=min(sent, bears), waiting=wanted - sent, refused=max(0, sent - bears))
+        taken = min(sent, bears)
+        seen = Signals(in_use=taken, waiting=wanted - sent, refused=max(0, sent - bears), level=quick(taken))
         width = adjusted(width, seen, float(now))
         widths.append(width.width)
     return widths
@@ -57,11 +56,9 @@ def test_a_server_that_takes_more_again_gets_more() -> None:
     assert width.width > 100
 
 
-@pytest.mark.parametrize(
-    "hint", [{"slowness": 1e9}, {"load": ServerLoad(queue=1e9)}, {"load": ServerLoad(queue=1, cache=1.0)}]
-)
+@pytest.mark.parametrize("hint", [{"load": ServerLoad(queue=1e9)}, {"load": ServerLoad(queue=1, cache=1.0)}])
 def test_hints_narrow_the_width_and_never_stop_a_run(hint: dict[str, object]) -> None:
-    width = Width()
+    width = Width(width=100)
     for now in range(100):
         width = adjusted(width, Signals(in_use=width.width, waiting=100, **hint), float(now))
     assert width.width == LEAST_BY_HINTS
@@ -73,8 +70,9 @@ def test_hints_narrow_the_width_and_never_stop_a_run(hint: dict[str, object]) ->
 
 def test_a_full_cache_or_queue_keeps_the_width_from_growing() -> None:
     for load in (ServerLoad(queue=8), ServerLoad(cache=0.95)):
-        seen = Signals(in_use=FIRST_WIDTH, waiting=10, load=load)
-        assert adjusted(Width(), seen, 1.0).width == FIRST_WIDTH
+        seen = Signals(in_use=FIRST_WIDTH, waiting=10, level=quick(FIRST_WIDTH))
+        assert adjusted(Width(), seen, 1.0).width > FIRST_WIDTH
+        assert adjusted(Width(), seen.model_copy(update={"load": load}), 1.0).width == FIRST_WIDTH
 
 
 @pytest.mark.parametrize(

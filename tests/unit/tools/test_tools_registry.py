@@ -68,6 +68,23 @@ def test_discovers_every_tool_of_the_package_once(installed: Registry) -> None:
         assert function(tool.schema())["name"] == tool.name
 
 
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        (ToolSettings(), "600"),
+        (ToolSettings(terminal_timeout=900), "900"),
+        (ToolSettings(terminal_timeout=20, longest_command_seconds=60), "60"),
+    ],
+)
+def test_the_terminal_tells_the_longest_time_that_it_grants(
+    installed: Registry, settings: ToolSettings, most: str
+) -> None:
+    terminal = installed.get("terminal")
+    assert terminal is not None
+    timeout = function(terminal.schema(settings))["parameters"]["properties"]["timeout"]
+    assert timeout["description"].endswith(f"at most {most}")
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     class Other(Weather):
         pass

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import JsonValue
 
 from clotho.frozen_model import FrozenModel
-from clotho.models.messages import ChatMessage, ToolSchema
+from clotho.models.messages import ChatMessage, FunctionCall, ToolSchema
 from clotho.untrusted import Unreadable, load_json
 
 Part = dict[str, JsonValue]
@@ -106,6 +106,41 @@ def freeform_tool(name: str, description: str | None, format: Part | None) -> To
         "required": [FREEFORM_FIELD],
     }
     return function_tool(name, description, parameters)
+
+
+def arguments_object(arguments: str) -> dict[str, JsonValue]:
+    """A call's arguments where an API has an object: none are an empty one, and other text is one with it in."""
+    try:
+        value = load_json(arguments or "{}")
+        json.dumps(value, allow_nan=False)  # 1e999 is read as an infinity, which JSON can't hold
+    except (Unreadable, ValueError):
+        value = None
+    return value if isinstance(value, dict) else {FREEFORM_FIELD: arguments}
+
+
+def respelt(message: ChatMessage) -> ChatMessage:
+    """An assistant's message without what no harness preserves, to compare it with the one that comes back.
+
+    Clients in JavaScript write arguments anew: without spaces, 1.0 as 1, keys that are numbers first.
+    """
+    calls = tuple(
+        call.model_copy(
+            update={
+                "function": FunctionCall(
+                    name=call.function.name, arguments=_sorted_json(arguments_object(call.function.arguments))
+                )
+            }
+        )
+        for call in message.tool_calls
+    )
+    return message.model_copy(update={"content": text_of(message.content) or None, "tool_calls": calls})
+
+
+def _sorted_json(value: JsonValue) -> str:
+    def number(digits: str) -> float | int:
+        return int(whole) if (whole := float(digits)).is_integer() else whole
+
+    return json.dumps(json.loads(json.dumps(value), parse_float=number), sort_keys=True)
 
 
 def freeform_arguments(text: str) -> str:

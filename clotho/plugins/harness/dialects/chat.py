@@ -1,6 +1,7 @@
 """Chat completions, as mini-swe-agent, opencode and most others ask for them.
 
-Not carried: spelling of the JSON around a freeform tool's text; a text that is in parts becomes one.
+Not carried: spelling of the JSON around a freeform tool's text; a text that is in parts becomes one. opencode
+spells the JSON of all arguments anew: see `respelt`.
 
 The usage is in the chunk with the finish reason: many clients index the choices of every chunk, which the API's own
 chunk for the usage, sent on demand, doesn't have.
@@ -89,11 +90,11 @@ class Chat:
 
     path = "chat/completions"
     ping = b": waiting\n\n"
-    # mini-swe-agent asks ten times again after a 400 that isn't about the context, and never after a 403.
+    # mini-swe-agent asks ten times again after other statuses than 401 and 404, unless a 400 is about the context.
     statuses: Mapping[ErrorKind, int] = {
         "invalid_request": 400,
         "context_overflow": 400,
-        "limit_reached": 403,
+        "limit_reached": 404,
         "not_found": 404,
         "unauthorized": 401,
     }

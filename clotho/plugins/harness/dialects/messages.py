@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from clotho.plugins.harness.dialects.canonical import FREEFORM_FIELD, Answer, Asked, text_of
+from clotho.plugins.harness.dialects.canonical import Answer, Asked, arguments_object, text_of
 from clotho.plugins.harness.dialects.dialect import ErrorKind, api_key, json_bytes, server_sent
 from clotho.plugins.harness.dialects.messages_input import (
     READER,
@@ -22,7 +22,6 @@ from clotho.plugins.harness.dialects.messages_input import (
     system_messages,
 )
 from clotho.plugins.harness.dialects.reading import Sent
-from clotho.untrusted import Unreadable, load_json
 
 Json = dict[str, Any]
 
@@ -118,7 +117,7 @@ def _message(answer: Answer, id: str, model: str) -> Json:
         content.append({"type": "text", "text": text})
     for call in answer.message.tool_calls:
         use = {"type": "tool_use", "id": call.id, "name": call.function.name}
-        content.append({**use, "input": _object(call.function.arguments)})
+        content.append({**use, "input": arguments_object(call.function.arguments)})
     calls = bool(answer.message.tool_calls)
     return {
         "id": f"msg_{id}",
@@ -135,16 +134,6 @@ def _message(answer: Answer, id: str, model: str) -> Json:
             "output_tokens": answer.completion_tokens,
         },
     }
-
-
-def _object(arguments: str) -> Json:
-    """Arguments as an object; none at all are an empty one."""
-    try:
-        value = load_json(arguments or "{}")
-        json.dumps(value, allow_nan=False)  # 1e999 is read as an infinity, which JSON can't hold
-    except (Unreadable, ValueError):
-        value = None
-    return value if isinstance(value, dict) else {FREEFORM_FIELD: arguments}
 
 
 def _signature(thinking: str) -> str:

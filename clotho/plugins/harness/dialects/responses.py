@@ -34,8 +34,8 @@ Json = dict[str, Any]
 CARRIED = {"input", "instructions", "model", "tools", "stream"}
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 EVENTS_OF_OPENING = 2
-EMPTIED = ("content", "arguments", "input")
-"""Fields of an item that its deltas fill."""
+EMPTIED = ("content", "encrypted_content", "arguments", "input")
+"""Fields of an item that its deltas, or its end, fill."""
 
 
 class _Request(Sent):

@@ -142,7 +142,7 @@ class Transcript:
 
     def _extend_turn_by_call(self, id: str, name: str, arguments: str) -> None:
         call = ToolCall(id=id, function=FunctionCall(name=name, arguments=arguments))
-        self._turn["tool_calls"] = (*self._turn.get("tool_calls", ()), call)
+        self._turn.setdefault("tool_calls", []).append(call)
 
     def _end_turn(self) -> None:
         if self._turn:

@@ -50,13 +50,13 @@ class TemplateRenderer(Renderer):
         previous = (*prompt_ids, *completion_ids)
         try:
             reasoned = self._reasoned(previous)
-            following = self._template.following(new_messages, tools, self._ends, reasoned=reasoned)
+            continuation = self._template.continuation(new_messages, tools, self._ends, reasoned=reasoned)
         except InvalidInput:
             # A template may refuse the stand-in and accept the conversation.
             return None
-        if following is None:
+        if continuation is None:
             return None
-        closing, *rest = self._tokenizer.encode(following)
+        closing, *rest = self._tokenizer.encode(continuation)
         last = completion_ids[-1] if completion_ids else None
         if last == closing:
             return (*previous, *rest)
