@@ -91,7 +91,7 @@ class Agents:
             counted=request.asked,
             asked=partial(self._asked, rollout),
             turns=partial(self._turns, rollout),
-            ask=partial(self._ask, rollout),
+            ask=partial(self._ask, rollout, set()),
             answer=partial(self._answer, rollout, asyncio.Lock()),
         )
         entry = await program_named(prompt.program)(stage)
@@ -110,8 +110,12 @@ class Agents:
         entries = await self._journal.read_many([turn_key(rollout, number) for number in numbers], TurnEntry)
         return {number: entry for number, entry in zip(numbers, entries, strict=True) if entry is not None}
 
-    async def _ask(self, rollout: str, number: int, asked: AskedEntry, tools: AskedTools) -> int:
-        await self._journal.write(asked_tools_key(rollout, asked.tools), tools)
+    async def _ask(
+        self, rollout: str, kept_tools: set[str], number: int, asked: AskedEntry, tools: AskedTools
+    ) -> int:
+        if asked.tools not in kept_tools:  # those of one program are nearly always the same
+            await self._journal.write(asked_tools_key(rollout, asked.tools), tools)
+            kept_tools.add(asked.tools)
         while (kept := await self._journal.write(asked_key(rollout, number), asked)) != asked:
             if kept.call == asked.call:
                 break

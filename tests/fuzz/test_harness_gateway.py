@@ -111,9 +111,11 @@ class Sink:
     closed: bool = False
 
     async def send_input(self, key: str, data: bytes, request: str) -> None:
-        _, kind, size = HEAD.unpack_from(data)
-        self.said.append(data[HEAD.size + 4 : HEAD.size + size])
-        self.closed |= kind == b"C"
+        while data:
+            _, kind, size = HEAD.unpack_from(data)
+            self.said.append(data[HEAD.size + 4 : HEAD.size + size])
+            self.closed |= kind == b"C"
+            data = data[HEAD.size + size :]
 
 
 def made(random: Random) -> Sent:

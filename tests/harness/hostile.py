@@ -291,6 +291,11 @@ def forever() -> None:
         asked(f"again {os.urandom(8).hex()}")
 
 
+def flooding() -> None:
+    while True:
+        sent(head(30_000_000, key="wrong") + b" " * 30_000_000)
+
+
 def failing() -> None:
     SEEN["asked"] = asked("failing")[0]
     if sys.argv[2:] == [KEY]:
@@ -301,7 +306,7 @@ MODES: dict[str, Callable[[], None]] = {
     mode.__name__: mode
     for mode in (
         *(silent, malformed, strange, expecting, pipelined, crowded, slow, different, equal, cut),
-        *(again, deaf, big, large, forging, daemon, in_flight, loud, dying, forever, failing),
+        *(again, deaf, big, large, forging, daemon, in_flight, loud, dying, forever, flooding, failing),
     )
 }
 

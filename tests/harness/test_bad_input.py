@@ -150,6 +150,7 @@ async def test_a_call_in_flight_at_its_end_is_paid_and_counted(cluster: Cluster)
     ("mode", "ending"),
     [
         ("loud", Ending(outcome=Outcome.LIMIT_REACHED, limit="max_output_bytes")),
+        ("flooding", Ending(outcome=Outcome.LIMIT_REACHED, limit="max_requested_bytes")),
         ("forever", Ending(outcome=Outcome.LIMIT_REACHED, limit="max_turns")),
         ("dying", Ending(outcome=Outcome.POLICY_KILLED, limit="disrupted")),
     ],

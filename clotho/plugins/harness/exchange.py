@@ -92,8 +92,7 @@ class Exchange:
             status_code=status, headers=[("content-type", kind), ("content-length", length), CLOSES]
         )
         events = [head, *([h11.Data(data=body)] if body and self._not_head() else []), h11.EndOfMessage()]
-        await self._send(*events)
-        await self.port.close(self.connection)
+        await self._send(*events, last=True)
 
     def _not_head(self) -> bool:
         return self._head is None or self._head.method != b"HEAD"
@@ -110,9 +109,8 @@ class Exchange:
         await self._send(h11.Data(data=content))
 
     async def end_stream(self, content: bytes) -> None:
-        await self._send(h11.Data(data=content), h11.EndOfMessage())
-        await self.port.close(self.connection)
+        await self._send(h11.Data(data=content), h11.EndOfMessage(), last=True)
 
-    async def _send(self, *events: h11.Event) -> None:
+    async def _send(self, *events: h11.Event, last: bool = False) -> None:
         content = b"".join(self._http.send(event) or b"" for event in events)
-        await self.port.send(self.connection, content)
+        await self.port.send(self.connection, content, last)

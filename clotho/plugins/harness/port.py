@@ -89,7 +89,7 @@ class Port:
         script = f"{shell.SYSTEM_PATH}\nchmod +x {path}\nexec {path} port {self._number} {MOST_REQUEST_BYTES}"
         job = Job(key=self._key, script=script, session="gateway", max_output=MOST_LOG_BYTES)
         await self._sandbox.start(job)
-        await self._say(0, b"T", b"")
+        await self._say(self._frame(0, b"T"))
 
     async def _placed(self) -> str:
         """The path of the program for the sandbox's processors, written there once."""
@@ -125,20 +125,22 @@ class Port:
         """Take no further connections; the log stays."""
         await self._sandbox.kill(self._key)
 
-    async def send(self, connection: Connection, content: bytes) -> None:
+    async def send(self, connection: Connection, content: bytes, last: bool = False) -> None:
+        """Send `content`; after the `last`, the connection is closed when all of it has been handed over."""
         for at in range(0, len(content), MOST_PIECE):
-            await self._say(connection.number, b"D", content[at : at + MOST_PIECE])
+            frame = self._frame(connection.number, b"D", content[at : at + MOST_PIECE])
+            if last and at + MOST_PIECE >= len(content):
+                frame += self._frame(connection.number, b"C")
+            await self._say(frame)
 
-    async def close(self, connection: Connection) -> None:
-        """Close a connection when all that it was sent has been handed over."""
-        await self._say(connection.number, b"C", b"")
+    def _frame(self, number: int, kind: bytes, content: bytes = b"") -> bytes:
+        return HEAD.pack(number, kind, NUMBER.size + len(content)) + self._server + content
 
-    async def _say(self, number: int, kind: bytes, content: bytes) -> None:
-        frame = HEAD.pack(number, kind, NUMBER.size + len(content)) + self._server + content
+    async def _say(self, frames: bytes) -> None:
         async with self._sending:
             self._sent += 1
             request = job_key(self._key, "in", NUMBER.unpack(self._server)[0], self._sent)
-            await self._sandbox.send_input(self._key, frame, request)
+            await self._sandbox.send_input(self._key, frames, request)
 
     async def _read(self, chunk: bytes) -> None:
         self._rest += chunk
