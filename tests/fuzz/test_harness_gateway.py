@@ -16,6 +16,7 @@ import h11
 from clotho.plugins.harness.digest import Normalization
 from clotho.plugins.harness.gateway import Gateway
 from clotho.plugins.harness.harnesses import KNOWN
+from clotho.plugins.harness.naming import Naming
 from clotho.plugins.harness.port import HEAD, MOST_FRAME, MOST_REQUEST_BYTES, READ_BYTES
 from clotho.sandbox.backend import SandboxInstance
 from tests.event_loop import watched_callbacks
@@ -185,7 +186,8 @@ async def play(sent: Sent) -> Cost:
     sink = Sink()
     turns = Turns(cast(SandboxInstance, sink))
     normalization = Normalization(KNOWN[sent.harness].volatile, ("/work", "/home/agent"))
-    gateway = Gateway(turns.stage(1), 4180, KEY, normalization, aside_without_tools=False)
+    stage = turns.stage(1)
+    gateway = Gateway(stage, 4180, KEY, Naming(stage, normalization, aside_without_tools=False))
     log = [HEAD.pack(0, b"T", 4) + struct.pack(">I", 1), HEAD.pack(1, b"O", 0)]
     pieces = [sent.content[at : at + sent.frame] for at in range(0, len(sent.content), sent.frame)]
     log += [HEAD.pack(1, b"D", len(piece)) + piece for piece in pieces]

@@ -7,24 +7,21 @@ answer, whatever that takes. It is told of an error where the real API would sen
 """
 
 import asyncio
-import hashlib
 import json
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
-from clotho.models.messages import ChatMessage
-from clotho.plugins.harness.calls import Calls, Slot, without_messages
+from clotho.plugins.harness.calls import Slot
+from clotho.plugins.harness.clock import Clock
 from clotho.plugins.harness.dialects import BY_PATH
 from clotho.plugins.harness.dialects.canonical import Answer, Asked, InvalidRequest
 from clotho.plugins.harness.dialects.dialect import Dialect, ErrorKind
-from clotho.plugins.harness.digest import Normalization
 from clotho.plugins.harness.exchange import Exchange, HttpRequest, Unserved
+from clotho.plugins.harness.naming import Naming
 from clotho.plugins.harness.port import Connection, Port
+from clotho.plugins.harness.threads import beside
 from clotho.rollouts.agent_program import MOST_ASKED_AT_ONCE, AnsweredTurn, Stage
-from clotho.rollouts.asked import AskedEntry, AskedTools
-from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.turn import TurnEntry
 from clotho.sandbox.backend import JobStatus
 
@@ -33,17 +30,6 @@ SHORT = 1 << 14
 """Bytes that are worked on at once: in any form they take no tenth of a second."""
 CHARACTERS_A_TOKEN = 4
 """For counts that clients ask for before they send a request."""
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-async def beside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `work` on so many bytes, in a thread unless they are few."""
-    if size <= SHORT:
-        return work(*args, **kwargs)
-    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 @dataclass
@@ -57,57 +43,13 @@ class Served:
     call: str
 
 
-@dataclass
-class Counts:
-    """What the calls of one start were."""
-
-    calls: int = 0
-    matched: int = 0
-    repeated: int = 0
-    refused: int = 0
-    diverged_at: int | None = None
-
-
-@dataclass
-class Clock:
-    """The time in which a harness worked, and not the model for it."""
-
-    begun: float = field(default_factory=time.monotonic)
-    waited: float = 0.0
-    _waits: int = 0
-    _since: float = 0.0
-
-    def begin_wait(self) -> None:
-        self._waits += 1
-        if self._waits == 1:
-            self._since = time.monotonic()
-
-    def end_wait(self) -> None:
-        self._waits -= 1
-        if self._waits == 0:
-            self.waited += time.monotonic() - self._since
-
-    @property
-    def worked(self) -> float:
-        waiting = time.monotonic() - self._since if self._waits else 0.0
-        return time.monotonic() - self.begun - self.waited - waiting
-
-
 class Gateway:
     """The gateway of one start; `key` is the API key that its harness has."""
 
-    def __init__(
-        self,
-        stage: Stage,
-        port_number: int,
-        key: str,
-        normalization: Normalization,
-        aside_without_tools: bool,
-    ) -> None:
+    def __init__(self, stage: Stage, port_number: int, key: str, naming: Naming) -> None:
         self._stage = stage
         self._key = key
-        self._normalization = normalization
-        self._aside_without_tools = aside_without_tools
+        self._naming = naming
         scope = (stage.rollout, "harness", stage.lease)
         self._port = Port(stage.sandbox, scope, port_number, stage.server, self._changed, self._begin_serving)
         self._exchanges: dict[int, Exchange] = {}
@@ -117,63 +59,25 @@ class Gateway:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._flights: dict[int, asyncio.Task[AnsweredTurn]] = {}
         self._asking = asyncio.Semaphore(MOST_ASKED_AT_ONCE)
-        self._calls = Calls({}, {})
-        self._known_digests: dict[bytes, str] = {}
         self._over = False
         """The harness has ended: what it left behind gets no further turns."""
-        self.counts = Counts()
         self.clock = Clock()
         self.sampled_seconds = 0.0
         self.limit: str | None = None
         """The limit that ends the harness."""
-        self.overflowed = False
+        self.overflows = 0
+        """Calls in a row that didn't fit into the model's context: at the second, the harness is ended."""
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what a call failed with: the attempt ends then, and another goes on."""
-
-    @property
-    def replayed(self) -> Fidelity | None:
-        """Whether this start took the way of an earlier one, so far; None where there was none."""
-        start = self._stage.lease
-        if not self._calls.has_earlier(start):
-            return None
-        other = self.counts.diverged_at is not None or self._calls.unmatched(start)
-        return Fidelity.DIVERGED if other else Fidelity.REPLAYED
 
     async def begin(self) -> None:
         """Read what is known of the rollout's calls, have the workflow count them, and open the port."""
         asked = await self._stage.asked()
         turns = await self._stage.turns(sorted(asked))
-        await asyncio.to_thread(self._recall, asked, turns)
+        await asyncio.to_thread(self._naming.recall, asked, turns)
         for turn in sorted(turns.keys() - set(self._stage.counted)):
             await self._stage.answer(turn)
         await self._port.begin()
-
-    def _recall(self, asked: dict[int, AskedEntry], turns: dict[int, TurnEntry]) -> None:
-        self._calls = Calls(asked, {})
-        for turn in sorted(asked):
-            self._calls.digests[turn] = self._digests_of(turn)
-            if turn in turns:
-                self._calls.add_answer(turn, turns[turn], self._digest_of_answer(turns[turn]))
-        self._calls.asked = {turn: without_messages(entry) for turn, entry in asked.items()}
-
-    def _digests_of(self, turn: int) -> list[str]:
-        entry = self._calls.asked[turn]
-        before: list[str] = []
-        if entry.extends is not None:
-            sampled = self._calls.turns[entry.extends].sampled
-            answer = [self._digest(sampled.message)] if sampled is not None else []
-            before = [*self._calls.digests[entry.extends], *answer][: entry.kept]
-        return [*before, *map(self._digest, entry.messages)]
-
-    def _digest_of_answer(self, entry: TurnEntry) -> str | None:
-        return self._digest(entry.sampled.message) if entry.sampled is not None else None
-
-    def _digest(self, message: ChatMessage) -> str:
-        """The digest of the normalized message: each call repeats those before, and their patterns are slow."""
-        as_sent = hashlib.sha256(message.model_dump_json().encode()).digest()
-        if (known := self._known_digests.get(as_sent)) is None:
-            known = self._known_digests[as_sent] = self._normalization.digest(message)
-        return known
 
     async def serve(self) -> JobStatus:
         """Serve until the port has ended; returns how. What is begun ends with this call."""
@@ -228,7 +132,7 @@ class Gateway:
                 task.cancel()
         elif connection.delivered and served is not None:
             served.slot.waits, served.slot.delivered = False, True
-            if served.slot.turn not in self._calls.turns:
+            if not self._naming.has_answer(served.slot.turn):
                 self._flight(served.slot.turn)  # an earlier server has told of a limit: which one?
         elif connection.received:
             await self._received(connection)
@@ -295,14 +199,15 @@ class Gateway:
         try:
             asked = await beside(len(request.body), dialect.parse, request.body)
         except InvalidRequest as error:
-            self.counts.refused += 1
             body = dialect.error(error.status, "invalid_request", error.message)
             self._reply(exchange, error.status, body)
             return
         number = exchange.connection.number
-        served = await self._named(exchange, dialect, asked, len(request.body))
-        if served is not None:
-            self._served[number] = served
+        # An earlier server may have refused a call that the journal lacks: it is looked at once that is known.
+        may_be_new = self._port.serving.is_set() and not self._over and self.limit is None
+        named = await self._naming.name(asked, len(request.body), may_be_new)
+        if named is not None:
+            served = self._served[number] = Served(exchange, dialect, asked, named.slot, named.call)
             if self._port.serving.is_set() and number not in self._unasked:
                 self._begin_answer(number, served)
         elif self._port.serving.is_set():
@@ -311,68 +216,6 @@ class Gateway:
             self._reply(exchange, status, dialect.error(status, "limit_reached", words))
         else:
             self._unasked[number] = exchange, dialect, request
-
-    async def _named(self, exchange: Exchange, dialect: Dialect, asked: Asked, size: int) -> Served | None:
-        """Give a call its name and its turn: those of an equal one that it repeats, or of an earlier start's.
-
-        None for a new call that isn't asked for: the harness has ended, or is at a limit, or an earlier server may
-        have refused it.
-        """
-        digests, of_tools = await beside(size, self._digests, asked)
-        tools = AskedTools(schemas=asked.tools, freeform=tuple(sorted(asked.custom_tools)))
-        digest = hashlib.sha256("\n".join([*digests, of_tools]).encode()).hexdigest()[:24]
-        if (again := self._calls.slot_again(digest)) is not None:
-            ordinal, slot = again
-            slot.waits, slot.delivered = True, False
-            self.counts.repeated += 1
-            return Served(exchange, dialect, asked, slot, f"{digest}-{ordinal}")
-        ordinal = len(self._calls.slots[digest])
-        call = f"{digest}-{ordinal}"
-        beginning = self._calls.longest_beginning(digests)
-        turn = self._calls.turn_of(call)
-        if turn is None and (self._over or self.limit is not None or not self._port.serving.is_set()):
-            return None
-        if turn is None:
-            turn = await self._asked_anew(call, asked, tools, of_tools, digests, beginning)
-        elif self._calls.asked[turn].start < self._stage.lease:
-            self.counts.matched += 1
-        if beginning is not None:
-            self._calls.note_extended(beginning[0])
-        self.counts.calls += 1
-        slot = Slot(turn)
-        self._calls.slots[digest].append(slot)
-        return Served(exchange, dialect, asked, slot, call)
-
-    def _digests(self, asked: Asked) -> tuple[list[str], str]:
-        """Those of its messages, and that of its tools."""
-        of_tools = self._normalization.digest_of_tools(asked.tools, asked.custom_tools)
-        return [self._digest(message) for message in asked.messages], of_tools
-
-    async def _asked_anew(
-        self,
-        call: str,
-        asked: Asked,
-        tools: AskedTools,
-        of_tools: str,
-        digests: list[str],
-        beginning: tuple[int, int] | None,
-    ) -> int:
-        extends, kept = beginning if beginning is not None else (None, 0)
-        entry = AskedEntry(
-            call=call,
-            start=self._stage.lease,
-            extends=extends,
-            kept=kept,
-            messages=asked.messages[kept:],
-            tools=of_tools,
-            aside=self._aside_without_tools and not asked.tools,
-            requested=asked.requested,
-        )
-        turn = await self._stage.ask(self._calls.next_turn, entry, tools)
-        self._calls.add(turn, entry, digests)
-        if self.counts.diverged_at is None and self._calls.unmatched(self._stage.lease):
-            self.counts.diverged_at = self.counts.calls
-        return turn
 
     # ---- answers ----
 
@@ -394,7 +237,7 @@ class Gateway:
         if answered.entry is None or answered.entry.sampled is None:
             await self._end_with_error(served, answered, id)
             return
-        self.overflowed = False
+        self.overflows = 0
         answer = _answer_of(answered.entry, served.asked)
         if not served.asked.stream:
             await exchange.answer(200, dialect.answer(answer, id, model))
@@ -418,8 +261,10 @@ class Gateway:
             kind, words = "limit_reached", limit_words(answered.limit)
         else:
             assert answered.entry is not None
-            kind, words = "context_overflow", answered.entry.context_overflow or "the prompt is too long"
-            self.overflowed = True
+            self.overflows += 1
+            # Told of it again, some shorten their history for ever.
+            kind = "context_overflow" if self.overflows == 1 else "limit_reached"
+            words = answered.entry.context_overflow or "the prompt is too long"
         if exchange.begun:
             await exchange.end_stream(dialect.error_event(kind, words, id, served.asked.model))
         else:
@@ -436,10 +281,9 @@ class Gateway:
         async with self._asking:
             answered = await self._stage.answer(turn)
         self.limit = answered.limit or self.limit
-        if (entry := answered.entry) is not None and turn not in self._calls.turns:
-            sampled = entry.sampled
-            self.sampled_seconds += sampled.seconds if sampled is not None else 0.0
-            self._calls.add_answer(turn, entry, self._digest_of_answer(entry))
+        if (entry := answered.entry) is not None and not self._naming.has_answer(turn):
+            self.sampled_seconds += entry.sampled.seconds if entry.sampled is not None else 0.0
+            self._naming.add_answer(turn, entry)
         return answered
 
 

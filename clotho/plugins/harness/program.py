@@ -11,6 +11,7 @@ from clotho.plugins.harness.digest import Normalization
 from clotho.plugins.harness.gateway import Gateway
 from clotho.plugins.harness.harnesses import harness_of
 from clotho.plugins.harness.harnesses.harness import NOT_STARTED, Harness, Start
+from clotho.plugins.harness.naming import Naming
 from clotho.plugins.harness.settings import HarnessSettings
 from clotho.rollouts.agent_program import ProgramEntry, Stage
 from clotho.rollouts.program_end import ProgramEnd
@@ -57,9 +58,8 @@ class HarnessRun:
         if not sandbox.layout.isolated:
             raise InvalidInput("a harness needs a sandbox with a network of its own: leave unsafe_local out")
         normalization = Normalization(self.harness.volatile, (sandbox.workspace, sandbox.home))
-        gateway = Gateway(
-            self.stage, self.settings.port, key, normalization, self.harness.aside_without_tools
-        )
+        naming = Naming(self.stage, normalization, self.harness.aside_without_tools)
+        gateway = Gateway(self.stage, self.settings.port, key, naming)
         await gateway.begin()
         serving = asyncio.create_task(gateway.serve())
         running = asyncio.create_task(self._ended(key, gateway))
@@ -74,7 +74,7 @@ class HarnessRun:
             for task in (serving, running):
                 task.cancel()
             await asyncio.gather(serving, running, return_exceptions=True)
-        return await self._entry(key, gateway, status, gateway.limit or limit)
+        return await self._entry(key, gateway, naming, status, gateway.limit or limit)
 
     async def _ended_with_port(self, key: str, port: JobStatus) -> tuple[JobStatus, str | None]:
         """The end of a harness whose port has ended. Raises SandboxDisrupted where commands have ended that."""
@@ -101,7 +101,7 @@ class HarnessRun:
                 raise shell.lost("the harness was running in a sandbox that is gone", status)
             if status.state not in shell.UNFINISHED:
                 return status, ENDED_AT.get(status.state)
-            if gateway.limit is not None and told_at is None:
+            if (gateway.limit is not None or gateway.overflows > 1) and told_at is None:
                 told_at = clock()
             if told_at is not None and clock() - told_at > GRACE_SECONDS:
                 return await self._killed(key), gateway.limit
@@ -129,8 +129,10 @@ class HarnessRun:
             await sandbox.write_file(path, content, key=job_key(key, "file", path))
         await sandbox.start(Job(key=key, script=launch.script))
 
-    async def _entry(self, key: str, gateway: Gateway, status: JobStatus, limit: str | None) -> ProgramEntry:
-        sandbox, counts = self.stage.sandbox, gateway.counts
+    async def _entry(
+        self, key: str, gateway: Gateway, naming: Naming, status: JobStatus, limit: str | None
+    ) -> ProgramEntry:
+        sandbox, counts = self.stage.sandbox, naming.counts
         size = max(0, status.output_size - OUTPUT_CHARACTERS)
         output = (await sandbox.output(key, size, OUTPUT_CHARACTERS)).decode(errors="replace")
         code = status.exit_code if status.exit_code is not None else -1
@@ -139,15 +141,15 @@ class HarnessRun:
                 f"{self.harness.program} can't be started in the sandbox: {output[-500:].strip()}. To have it: "
                 f"{self.harness.install}"
             )
-        if limit is None and not gateway.overflowed and code in self.harness.own_failures:
+        if limit is None and not bool(gateway.overflows) and code in self.harness.own_failures:
             raise SandboxLost(f"{self.harness.name} failed by itself with exit code {code}: {output[-500:]}")
         return ProgramEntry(
             end=ProgramEnd(
                 exit_code=code,
                 seconds=gateway.clock.worked,
                 limit=limit,
-                context_overflow=gateway.overflowed and limit is None,
-                replayed=gateway.replayed,
+                context_overflow=bool(gateway.overflows) and limit is None,
+                replayed=naming.replayed,
             ),
             output=output,
             calls=counts.calls,

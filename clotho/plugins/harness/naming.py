@@ -1,0 +1,148 @@
+"""Names for the calls of a harness' start, by which calls of another start are answered from the journal."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from clotho.models.messages import ChatMessage
+from clotho.plugins.harness.calls import Calls, Slot, without_messages
+from clotho.plugins.harness.dialects.canonical import Asked
+from clotho.plugins.harness.digest import Normalization
+from clotho.plugins.harness.threads import beside
+from clotho.rollouts.agent_program import Stage
+from clotho.rollouts.asked import AskedEntry, AskedTools
+from clotho.rollouts.lease import Fidelity
+from clotho.rollouts.turn import TurnEntry
+
+
+@dataclass
+class Counts:
+    """What the calls of one start were."""
+
+    calls: int = 0
+    matched: int = 0
+    repeated: int = 0
+    diverged_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Named:
+    """The name of a call, and the turn that answers it."""
+
+    call: str
+    slot: Slot
+
+
+class Naming:
+    """The names of one start's calls; `aside_without_tools`: those without tools are beside the task."""
+
+    def __init__(self, stage: Stage, normalization: Normalization, aside_without_tools: bool) -> None:
+        self._stage = stage
+        self._normalization = normalization
+        self._aside_without_tools = aside_without_tools
+        self._calls = Calls({}, {})
+        self._known_digests: dict[bytes, str] = {}
+        self.counts = Counts()
+
+    @property
+    def replayed(self) -> Fidelity | None:
+        """Whether this start took the way of an earlier one, so far; None where there was none."""
+        start = self._stage.lease
+        if not self._calls.has_earlier(start):
+            return None
+        other = self.counts.diverged_at is not None or self._calls.unmatched(start)
+        return Fidelity.DIVERGED if other else Fidelity.REPLAYED
+
+    def recall(self, asked: dict[int, AskedEntry], turns: dict[int, TurnEntry]) -> None:
+        """Take in the calls and turns that the journal has. It may take seconds."""
+        self._calls = Calls(asked, {})
+        for turn in sorted(asked):
+            self._calls.digests[turn] = self._digests_of(turn)
+            if turn in turns:
+                self.add_answer(turn, turns[turn])
+        self._calls.asked = {turn: without_messages(entry) for turn, entry in asked.items()}
+
+    def _digests_of(self, turn: int) -> list[str]:
+        """Those of the messages of a turn's prompt."""
+        entry = self._calls.asked[turn]
+        before: list[str] = []
+        if entry.extends is not None:
+            sampled = self._calls.turns[entry.extends].sampled
+            answer = [self._digest(sampled.message)] if sampled is not None else []
+            before = [*self._calls.digests[entry.extends], *answer][: entry.kept]
+        return [*before, *map(self._digest, entry.messages)]
+
+    def has_answer(self, turn: int) -> bool:
+        return turn in self._calls.turns
+
+    def add_answer(self, turn: int, entry: TurnEntry) -> None:
+        """Note the answer to a call: later ones may go on from it."""
+        sampled = entry.sampled
+        self._calls.add_answer(turn, entry, self._digest(sampled.message) if sampled is not None else None)
+
+    async def name(self, asked: Asked, size: int, may_be_new: bool) -> Named | None:
+        """The name and turn of a call of `size` bytes: those of one that it repeats, or of an earlier start's.
+
+        A new call is kept as a further turn; None where it may not be new.
+        """
+        digests, of_tools = await beside(size, self._digests, asked)
+        digest = hashlib.sha256("\n".join([*digests, of_tools]).encode()).hexdigest()[:24]
+        if (again := self._calls.slot_again(digest)) is not None:
+            ordinal, slot = again
+            slot.waits, slot.delivered = True, False
+            self.counts.repeated += 1
+            return Named(f"{digest}-{ordinal}", slot)
+        call = f"{digest}-{len(self._calls.slots[digest])}"
+        beginning = self._calls.longest_beginning(digests)
+        turn = self._calls.turn_of(call)
+        if turn is None:
+            if not may_be_new:
+                return None
+            turn = await self._keep(call, asked, of_tools, digests, beginning)
+        elif self._calls.asked[turn].start < self._stage.lease:
+            self.counts.matched += 1
+        if beginning is not None:
+            self._calls.note_extended(beginning[0])
+        self.counts.calls += 1
+        slot = Slot(turn)
+        self._calls.slots[digest].append(slot)
+        return Named(call, slot)
+
+    async def _keep(
+        self,
+        call: str,
+        asked: Asked,
+        of_tools: str,
+        digests: Sequence[str],
+        beginning: tuple[int, int] | None,
+    ) -> int:
+        """Keep a new call in the journal; returns its turn."""
+        extends, kept = beginning if beginning is not None else (None, 0)
+        entry = AskedEntry(
+            call=call,
+            start=self._stage.lease,
+            extends=extends,
+            kept=kept,
+            messages=asked.messages[kept:],
+            tools=of_tools,
+            aside=self._aside_without_tools and not asked.tools,
+            requested=asked.requested,
+        )
+        tools = AskedTools(schemas=asked.tools, freeform=tuple(sorted(asked.custom_tools)))
+        turn = await self._stage.ask(self._calls.next_turn, entry, tools)
+        self._calls.add(turn, entry, digests)
+        if self.counts.diverged_at is None and self._calls.unmatched(self._stage.lease):
+            self.counts.diverged_at = self.counts.calls
+        return turn
+
+    def _digests(self, asked: Asked) -> tuple[list[str], str]:
+        """Those of a request's messages, and that of its tools."""
+        of_tools = self._normalization.digest_of_tools(asked.tools, asked.custom_tools)
+        return [self._digest(message) for message in asked.messages], of_tools
+
+    def _digest(self, message: ChatMessage) -> str:
+        """The digest of the normalized message: each call repeats those before, and their patterns are slow."""
+        as_sent = hashlib.sha256(message.model_dump_json().encode()).digest()
+        if (known := self._known_digests.get(as_sent)) is None:
+            known = self._known_digests[as_sent] = self._normalization.digest(message)
+        return known
