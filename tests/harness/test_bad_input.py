@@ -14,7 +14,7 @@ from clotho.rollouts.outcome import Ending, Outcome
 from clotho.rollouts.rollout import EndEntry
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end
-from clotho.testing.script import Conversation, Script
+from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.harness.hostile import MODES
@@ -26,8 +26,13 @@ COMMAND = ("python3", "/work/hostile.py", "{task_file}")
 MOST_TURNS = 12
 
 
-def model() -> ScriptedModel:
-    return ScriptedModel(Script(conversations=(Conversation(variants=((say("Done."),),)),), latency=0.2))
+TOO_LONG = Fault(kind="status", status=400, message="maximum context length is 10 tokens", every=1)
+
+
+def model(fault: Fault | None = None) -> ScriptedModel:
+    said = Conversation(variants=((say("Done."),),))
+    faults = () if fault is None else (fault,)
+    return ScriptedModel(Script(conversations=(said,), latency=0.2, faults=faults))
 
 
 @dataclass
@@ -42,9 +47,15 @@ class Played:
 
 
 async def play(
-    cluster: Cluster, mode: str, name: str = "", *arguments: str, lease: int = 0, **settings: Any
+    cluster: Cluster,
+    mode: str,
+    name: str = "",
+    *arguments: str,
+    lease: int = 0,
+    fault: Fault | None = None,
+    **settings: Any,
 ) -> Played:
-    name, scripted = name or f"hostile-{mode.replace('_', '-')}", model()
+    name, scripted = name or f"hostile-{mode.replace('_', '-')}", model(fault)
     rollout = f"{name}/g000000/r0"
     of_harness = {"command": [*COMMAND, *arguments], **settings}
     async with serving(scripted) as url:
@@ -169,3 +180,10 @@ async def test_one_that_fails_by_itself_starts_anew(cluster: Cluster) -> None:
     assert played.end.summary.ending == DONE and len(played.end.summary.losses) == 1
     assert played.entry is not None and (played.entry.calls, played.entry.matched) == (1, 1)
     assert played.paid == [1]
+
+
+@pytest.mark.slow
+async def test_one_whose_prompts_stay_too_long_is_ended(cluster: Cluster) -> None:
+    played = await play(cluster, "forever", "hostile-too-long", fault=TOO_LONG)
+    assert played.end.summary.ending == Ending(outcome=Outcome.CONTEXT_OVERFLOW)
+    assert len(played.paid) == 2, "what follows isn't asked for"

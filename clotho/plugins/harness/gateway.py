@@ -70,6 +70,15 @@ class Gateway:
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what a call failed with: the attempt ends then, and another goes on."""
 
+    @property
+    def end_words(self) -> str | None:
+        """What a harness is told that is to end; None where it may go on."""
+        if self._over:
+            return "the agent has ended"
+        if self.limit is not None:
+            return limit_words(self.limit)
+        return "the prompt is too long for the model" if self.overflows > 1 else None
+
     async def begin(self) -> None:
         """Read what is known of the rollout's calls, have the workflow count them, and open the port."""
         asked = await self._stage.asked()
@@ -204,7 +213,7 @@ class Gateway:
             return
         number = exchange.connection.number
         # An earlier server may have refused a call that the journal lacks: it is looked at once that is known.
-        may_be_new = self._port.serving.is_set() and not self._over and self.limit is None
+        may_be_new = self._port.serving.is_set() and self.end_words is None
         named = await self._naming.name(asked, len(request.body), may_be_new)
         if named is not None:
             served = self._served[number] = Served(exchange, dialect, asked, named.slot, named.call)
@@ -212,8 +221,7 @@ class Gateway:
                 self._begin_answer(number, served)
         elif self._port.serving.is_set():
             status = dialect.statuses["limit_reached"]
-            words = "the agent has ended" if self._over else limit_words(self.limit)
-            self._reply(exchange, status, dialect.error(status, "limit_reached", words))
+            self._reply(exchange, status, dialect.error(status, "limit_reached", self.end_words or ""))
         else:
             self._unasked[number] = exchange, dialect, request
 
@@ -287,7 +295,7 @@ class Gateway:
         return answered
 
 
-def limit_words(limit: str | None) -> str:
+def limit_words(limit: str) -> str:
     return f"the rollout's limit {limit} is reached"
 
 

@@ -101,7 +101,7 @@ class HarnessRun:
                 raise shell.lost("the harness was running in a sandbox that is gone", status)
             if status.state not in shell.UNFINISHED:
                 return status, ENDED_AT.get(status.state)
-            if (gateway.limit is not None or gateway.overflows > 1) and told_at is None:
+            if gateway.end_words is not None and told_at is None:
                 told_at = clock()
             if told_at is not None and clock() - told_at > GRACE_SECONDS:
                 return await self._killed(key), gateway.limit
