@@ -1,8 +1,8 @@
 """A rollout's tokens as training data: the sequences that a model was given and continued.
 
-A turn whose prompt begins with all that came before extends the branch; otherwise, where a template rewrote the
-history, a turn was edited or the context compacted, it begins a new one. Every sampled token is in exactly one
-branch, as it was sampled: no tokenizer is needed.
+A turn whose prompt begins with all of a branch extends that branch; otherwise, where a template rewrote the
+history, a turn was edited, the context compacted or a sub-agent began, it begins a new one. Every sampled token
+is in exactly one branch, as it was sampled: no tokenizer is needed.
 
 Masks come from here: a token is masked in, and trained on, if the model sampled it. What a chat template or a tool
 added isn't. `clotho/training/rows.py` makes rows of branches.
@@ -65,9 +65,11 @@ def branches_of(rollout: str, transcript: Transcript, *, with_messages: bool = T
         if sampled is None or sampled.tokens is None or (step.asked is not None and step.asked.aside):
             continue
         _check(sampled.tokens, turn_key(rollout, turn))
-        if not growing or not growing[-1].begins(sampled.tokens.prompt_ids):
-            growing.append(_Growing())
-        growing[-1].extend(turn, sampled, sampled.tokens)
+        # The last first: a program's sub-agents take turns beside its own conversation.
+        begun = (branch for branch in reversed(growing) if branch.begins(sampled.tokens.prompt_ids))
+        if (branch := next(begun, None)) is None:
+            growing.append(branch := _Growing())
+        branch.extend(turn, sampled, sampled.tokens)
     return tuple(
         branch.grown(rollout, index, _messages(transcript, branch) if with_messages else ())
         for index, branch in enumerate(growing)
@@ -85,7 +87,10 @@ class _Growing:
         self.spans: list[SampledSpan] = []
 
     def begins(self, prompt_ids: tuple[int, ...]) -> bool:
-        return prompt_ids[: len(self._ids)] == tuple(self._ids)
+        size = len(self._ids)
+        # Its last token tells most apart, without a copy of all.
+        last_fits = size <= len(prompt_ids) and prompt_ids[size - 1 : size] == tuple(self._ids[-1:])
+        return last_fits and prompt_ids[:size] == tuple(self._ids)
 
     def extend(self, turn: int, sampled: SampledTurn, tokens: SampledTokens) -> None:
         self._append(tokens.prompt_ids[len(self._ids) :], None)

@@ -56,7 +56,7 @@ def test_every_sampled_token_is_in_one_branch_behind_what_it_was_sampled_from(
         before = (*turns[-1].prompt_ids, *turns[-1].ids) if turns and extends else ()
         turns.append(tokens((*before, *added), ids))
     branches = branches_of(ROLLOUT, transcript(*turns))
-    assert [turn for branch in branches for turn in branch.turns] == list(range(len(turns)))
+    assert sorted(turn for branch in branches for turn in branch.turns) == list(range(len(turns)))
     assert [branch.index for branch in branches] == list(range(len(branches)))
     bare = branches_of(ROLLOUT, transcript(*turns), with_messages=False)
     assert bare == tuple(branch.model_copy(update={"messages": ()}) for branch in branches)
@@ -74,6 +74,15 @@ def test_every_sampled_token_is_in_one_branch_behind_what_it_was_sampled_from(
         )
     for branch, following in itertools.pairwise(branches):
         assert turns[following.turns[0]].prompt_ids[: len(branch.ids)] != branch.ids
+
+
+def test_a_conversation_goes_on_after_turns_of_another_one() -> None:
+    """As that of a program's sub-agent, which takes its turns in between."""
+    first, beside = tokens((5, 6), (7,)), tokens((8,), (9,))
+    later = tokens((5, 6, 7, 1), (2,))
+    own, other = branches_of(ROLLOUT, transcript(first, beside, later))
+    assert (own.turns, own.ids) == ((0, 2), (5, 6, 7, 1, 2))
+    assert (other.turns, other.ids) == ((1,), (8, 9))
 
 
 def test_versions_are_placed_within_the_branch() -> None:
