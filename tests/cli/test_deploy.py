@@ -145,6 +145,8 @@ async def test_a_run_waits_for_a_current_version_and_ends_on_the_one_that_it_beg
             examined = await at(cluster, "doctor", *store)
             assert examined.status == 1
             assert f"! {NONE_IS_CURRENT}\n    → run `clotho deploy a`\n" in examined.output
+            detached = await at(cluster, *order, "--detach", *store)
+            assert f"{NONE_IS_CURRENT}: run `clotho deploy a`\n" in detached.output
             shown = await at(cluster, "status", *store)
             assert f"{NONE_IS_CURRENT}: run `clotho deploy a`\n" in shown.output
             shown = await at(cluster, "status", "first", *store)
