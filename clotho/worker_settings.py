@@ -67,7 +67,9 @@ class WorkerSettings(FrozenModel):
     deployment: str = "clotho"
     """The name under which Temporal keeps this deployment's versions."""
     build_id: str | None = None
-    """This code's version: rollouts and groups end on the one that they began with. Empty: no versioning."""
+    """This code's version: rollouts and groups end on the one that they began with. Empty: no versioning.
+
+    Workers get work once `clotho deploy` has made their version current."""
 
 
 class MetricsSettings(FrozenModel):

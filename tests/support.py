@@ -41,6 +41,12 @@ async def events_of(cluster: Cluster, workflow: str) -> Sequence[HistoryEvent]:
     return (await cluster.client.get_workflow_handle(workflow).fetch_history()).events
 
 
+async def version_of(cluster: Cluster, workflow: str) -> str:
+    """The build id of the workers that a workflow belongs to."""
+    described = await cluster.client.get_workflow_handle(workflow).describe()
+    return described.raw_description.workflow_execution_info.versioning_info.deployment_version.build_id
+
+
 def regular_steps(history: Iterable[HistoryEvent]) -> list[str]:
     """The steps that were regular activities."""
     activities = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED

@@ -66,6 +66,11 @@ OWN = (
         {**UNKNOWN_OPTIONS_PASS, "help_option_names": []},
     ),
     Command(
+        "deploy",
+        "clotho.cli.deploy:command",
+        "Make a version of the workers current: new runs, groups and rollouts begin with it.",
+    ),
+    Command(
         "pause",
         "clotho.cli.operate:pause",
         "Pause a run, group or rollout before its next turns, and wait until all of it has stopped.",

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from clotho.cli import run_options as option
+from clotho.cli.deployment_notices import stopping_notice
 from clotho.cli.dry_run import DryRun
 from clotho.cli.follow import FollowedLog, RunFailed, follow
 from clotho.cli.interruption import Interrupted, Interruption
@@ -114,6 +116,9 @@ class Following:
                 at_start = items_notice_at_start(journal, handle, run, order.groups)
                 if notice := await interruption.ends(at_start):
                     self.say(notice)
+                with suppress(RPCError):
+                    if stopping := await interruption.ends(stopping_notice(client)):
+                        self.say(stopping)
                 self.say(f"it goes on by itself; to see how: {rerun_command(f'status {run}', self.settings)}")
             else:
                 await interruption.ends(self.follow(client, handle, journal, order))

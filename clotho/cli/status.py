@@ -11,6 +11,7 @@ from rich.table import Table
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from clotho.cli.deployment_notices import deployment_notices
 from clotho.cli.doctor.disks import full_disk
 from clotho.cli.follow import count_now, paused_text, show_groups
 from clotho.cli.options import Address, AsJson, Store, existing_journal
@@ -78,6 +79,7 @@ def command(
             console.print(await runs_table(journal, client))
             if client is not None:
                 await show_warnings(console, client, names)
+                await answered(show_versions(console, client))
         else:
             await show_groups(console, journal, manifest.run)
             client, missing = await client_if_any(settings, full)
@@ -111,6 +113,12 @@ async def show_warnings(console: Console, client: Client, runs: Sequence[str]) -
         if plugin.status is not None:
             for text in await load(plugin.status)(client, runs):
                 one_line(console, text, "yellow")
+
+
+async def show_versions(console: Console, client: Client) -> None:
+    """What there is to do about the versions of workers. Of one run `stall_reason` says what stops it."""
+    for notice in await deployment_notices(client):
+        one_line(console, notice.line, "yellow" if notice.advice is not None else "")
 
 
 async def client_if_any(settings: Settings, full: str | None) -> tuple[Client | None, str | None]:

@@ -1,26 +1,22 @@
-"""Why a run makes no headway: task queues that no worker serves, and steps that fail again and again."""
+"""Why a run makes no headway: queues and versions that no worker serves, steps that fail again and again."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from clotho.cli.deployment_notices import stopping_notice
 from clotho.errors import Unavailable
 from clotho.identifiers.ids import campaign_id
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.task_queues import TaskQueues
+from clotho.temporal.deployments import QUICKLY, described_queue, live_pollers
 from clotho.temporal.search_attributes import work_of
 from clotho.temporal.states import is_running
 
-POLL_LIFETIME = timedelta(seconds=70)
-"""A worker's poll lasts a minute: one that was last seen earlier has ended."""
 LOOK_AT = 5
 """Rollouts and groups looked at for what they wait for."""
-QUICKLY = timedelta(seconds=2)
 LOOK_SECONDS = 5.0
 START_SECONDS = 60.0
 """Time for workers to start, also on a busy machine."""
@@ -56,12 +52,7 @@ async def unserved(client: Client, task_queues: TaskQueues) -> list[str]:
 
 async def is_polled(client: Client, queue: str, kind: TaskQueueType.ValueType) -> bool:
     """Whether a worker asks for tasks of the queue."""
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
-    )
-    described = await client.workflow_service.describe_task_queue(request, timeout=QUICKLY)
-    earliest = datetime.now(UTC) - POLL_LIFETIME
-    return any(poller.last_access_time.ToDatetime(UTC) > earliest for poller in described.pollers)
+    return bool(live_pollers(await described_queue(client, queue, kind)))
 
 
 async def stall_reason(client: Client, run: str) -> str | None:
@@ -70,7 +61,7 @@ async def stall_reason(client: Client, run: str) -> str | None:
         async with asyncio.timeout(LOOK_SECONDS):  # the client itself tries again for ever
             if missing := await unserved(client, TaskQueues()):
                 return f"no worker serves {', '.join(missing)}: start `clotho dev` or `clotho worker`"
-            return await _retried_step(client, run)
+            return await stopping_notice(client) or await _retried_step(client, run)
     except (RPCError, TimeoutError):
         address = client.service_client.config.target_host
         return f"Temporal doesn't answer at {address}; the run goes on when it does"

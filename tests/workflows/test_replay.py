@@ -2,29 +2,27 @@
 
 import inspect
 import json
-from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import WorkflowHistory
-from temporalio.service import RPCError
 from temporalio.worker import Replayer
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.guard import ELSEWHERE, GOES_ON
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.temporal.conversion import DATA_CONVERTER
+from clotho.temporal.deployments import make_current
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster
 from tests.record_histories import HISTORIES
-from tests.support import eventually, start
+from tests.support import start, version_of
 from tests.workflows.holding import LATER_TURNS, Holding
 from tests.workflows.scripts import run, say
 from workflows.registry import WORKFLOWS
 
-AT_ONCE = timedelta(seconds=30)
 STRICT = SandboxedWorkflowRunner(
     restrictions=SandboxRestrictions.default.with_passthrough_modules("clotho", "activities", "pydantic")
 )
@@ -67,43 +65,20 @@ def test_every_workflow_is_registered() -> None:
     assert defined == set(WORKFLOWS)
 
 
-async def make_current(cluster: Cluster, build_id: str) -> None:
-    """Have new work begun with a version, as soon as Temporal knows of its workers."""
-    request = SetWorkerDeploymentCurrentVersionRequest(
-        namespace=cluster.client.namespace, deployment_name="clotho", build_id=build_id
-    )
-
-    async def accepted() -> bool:
-        try:
-            await cluster.client.workflow_service.set_worker_deployment_current_version(
-                request, timeout=AT_ONCE
-            )
-        except RPCError:
-            return False
-        return True
-
-    await eventually(accepted, f"version {build_id} to be current")
-
-
-async def version_of(cluster: Cluster, workflow: str) -> str:
-    described = await cluster.client.get_workflow_handle(workflow).describe()
-    return described.raw_description.workflow_execution_info.versioning_info.deployment_version.build_id
-
-
 @pytest.mark.slow
 async def test_what_began_with_a_version_ends_with_it(private_cluster: Cluster) -> None:
     """Groups one after the other, and a new version during the first: the campaign goes on with the new one."""
-    cluster, groups = private_cluster, range(6)
+    cluster, groups, queue = private_cluster, range(6), TaskQueues().workflows
     turns = (*[run("true")] * 2, say("Done."))
     script = Script(conversations=(Conversation(variants=(turns,)),), latency=0.5)
     model = Holding(script, held=LATER_TURNS)
     async with serving(model) as url:
         for build_id in ("a", "b"):
             await cluster.start_worker(CLOTHO_WORKER__BUILD_ID=build_id)
-        await make_current(cluster, "a")
+        await make_current(cluster.client, queue, "clotho", "a")
         handle = await start(cluster, "versions", url, groups=len(groups), max_open_groups=1)
         await model.held(1)
-        await make_current(cluster, "b")
+        await make_current(cluster.client, queue, "clotho", "b")
         model.release.set()
         await handle.result()
     began = [await version_of(cluster, f"versions/g{number:06}") for number in groups]

@@ -10,6 +10,7 @@ from rich.console import Console
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from clotho.cli.deployment_notices import deployment_notices
 from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
@@ -46,6 +47,7 @@ CHECKED = {
     "isolation": "this machine may be busy",
     SANDBOXES: "Temporal and the store",
     "workers": "the store",
+    "versions of the workers": "Temporal",
     "open runs": "Temporal",
 }
 SEEN_SHOWN = 20
@@ -134,6 +136,7 @@ class Doctor:
             ]
         if client is not None and not full:  # a server that can't write answers some questions, and wrongly
             asked.append(Question("open runs", "open runs", self._stuck(client)))
+            asked.append(Question("workers", "versions of the workers", _versions(client)))
         examination = Examination(self.settings, journal, None if full else client)
         asked += [
             Question(title, f"plugin {plugin.name}", load(target)(examination))
@@ -270,6 +273,13 @@ async def _workers(journal: Journal) -> list[Finding]:
     if (notice := await settings_notice(journal)) is not None:
         found.append(Finding("settings: not those of clotho.yaml", notice))
     return found
+
+
+async def _versions(client: Client) -> list[Finding]:
+    try:
+        return [Finding(notice.fact, notice.advice) for notice in await deployment_notices(client)]
+    except RPCError as error:
+        return [Finding(f"versions: not known: {error.message}", "ask again once Temporal answers")]
 
 
 def _unanswered(what: str, seconds: float) -> Finding:
