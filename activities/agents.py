@@ -15,7 +15,6 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.claims import WorkClaim, WorkClaims
 from activities.guard import activity_guard
 from activities.sandbox import Sandboxes
 from clotho import failpoints
@@ -31,7 +30,7 @@ from clotho.identifiers.rollout_keys import (
 )
 from clotho.journal import Journal
 from clotho.plugin import load_with_needs, plugins
-from clotho.rollouts.agent_program import AgentProgram, AnsweredTurn, ProgramEntry, Stage
+from clotho.rollouts.agent_program import AgentProgram, AnsweredTurn, ProgramEntry, ProgramServer, Stage
 from clotho.rollouts.asked import AskedEntry, AskedTools
 from clotho.rollouts.program_end import AskedTurn, ProgramEnd, ProgramRequest
 from clotho.rollouts.rollout import Prompt
@@ -51,10 +50,11 @@ NO_WORKFLOW = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
 class Agents:
     """Activities of the queues where sandboxes live."""
 
-    def __init__(self, journal: Journal, sandboxes: Sandboxes, claims: WorkClaims, client: Client) -> None:
+    def __init__(self, journal: Journal, sandboxes: Sandboxes, queue: str, client: Client) -> None:
+        """`queue` is the task queue of this process."""
         self._journal = journal
         self._sandboxes = sandboxes
-        self._claims = claims
+        self._queue = queue
         self._client = client
 
     @activity.defn
@@ -74,8 +74,8 @@ class Agents:
     async def _run(self, request: ProgramRequest) -> ProgramEntry:
         rollout = request.rollout
         # One fenced off by the sandbox's port may still ask the journal and the workflow: both answer alike.
-        mark = WorkClaim(process=f"{activity.info().attempt}", queue=self._claims.queue)
-        server = await self._journal.append(servers_prefix(rollout), mark) + 1
+        begun = ProgramServer(queue=self._queue, attempt=activity.info().attempt)
+        server = await self._journal.append(servers_prefix(rollout), begun) + 1
         manifest = await read_manifest(self._journal, request.run)
         served = await read_capabilities(self._journal, request.run)
         prompt = await self._journal.read_required(prompt_key(rollout), Prompt)

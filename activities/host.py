@@ -54,7 +54,7 @@ class Host:
         """Gives sandboxes back that nothing uses."""
         claims = WorkClaims(journal, process_queue)
         tools = Tools(journal, sandboxes, known, metrics, claims)
-        agents = Agents(journal, sandboxes, claims, client)
+        agents = Agents(journal, sandboxes, process_queue, client)
         verifier = Verifier(journal, environments, sandboxes, known, claims)
         groups = Groups(journal, environments, known, sandboxes, client)
         rollouts = Rollouts(journal, metrics)

@@ -44,7 +44,7 @@ async def measure(measured: Bench, rollouts: int = 64, real: int = 16, calls: in
 
 
 def mini(calls: int) -> Script:
-    """The same commands for mini-swe-agent, whose last one ends it."""
+    """Script the same commands for mini-swe-agent, and a last one that ends it."""
     turns = [
         ScriptedTurn(calls=(ScriptedCall(name="bash", arguments={"command": command}),))
         for command in (*["true"] * (calls - 1), SUBMIT)

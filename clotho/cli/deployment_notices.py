@@ -1,4 +1,4 @@
-"""What to say of the versions of workers: which get no work, and which aren't needed any more."""
+"""Sentences about the versions of workers: those that get no work, and those that are drained."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Notice:
 
 
 async def deployment_notices(client: Client) -> list[Notice]:
-    """What there is to say of the workers' versions; nothing where none has a build id. Raises RPCError."""
+    """Read the workers' versions and return the notices about them; none without a build id. Raises RPCError."""
     deployment = await read_deployment(client, TaskQueues().workflows)
     return [] if deployment is None else notices_of(deployment)
 

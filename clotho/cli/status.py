@@ -108,7 +108,7 @@ def command(
 
 
 async def show_warnings(console: Console, client: Client, runs: Sequence[str]) -> None:
-    """What plugins say of these runs that needs attention."""
+    """Ask plugins what needs attention in these runs."""
     for plugin in plugins().values():
         if plugin.status is not None:
             for text in await load(plugin.status)(client, runs):
@@ -116,7 +116,7 @@ async def show_warnings(console: Console, client: Client, runs: Sequence[str]) -
 
 
 async def show_versions(console: Console, client: Client) -> None:
-    """What there is to do about the versions of workers. Of one run `stall_reason` says what stops it."""
+    """Return the notices about the versions of workers; of one run `stall_reason` says what stops it."""
     for notice in await deployment_notices(client):
         one_line(console, notice.line, "yellow" if notice.advice is not None else "")
 

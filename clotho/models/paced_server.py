@@ -46,7 +46,7 @@ class PacedServer:
         )
 
     def signals(self, process: str, now: float) -> Signals:
-        """What was seen since the last look, by all processes."""
+        """Sum up what all processes have seen since the last look."""
         pages = {process: self.page(now), **self.pages.alive(now)}
         granted, changes = self.granted(process, now), self.width.changes
         measured = [page.speed for page in pages.values() if page.speed.changes == changes]

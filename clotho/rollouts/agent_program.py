@@ -36,6 +36,14 @@ class ProgramEntry(FrozenModel):
     """Calls that were answered again: the program's connection was cut before it had the answer."""
 
 
+class ProgramServer(FrozenModel):
+    """An attempt has begun to serve a program."""
+
+    queue: str
+    """The task queue of its process."""
+    attempt: int
+
+
 @dataclass(frozen=True)
 class AnsweredTurn:
     """A turn, or the limit that forbids it."""

@@ -57,6 +57,9 @@ def test_every_sampled_token_is_in_one_branch_behind_what_it_was_sampled_from(
         turns.append(tokens((*before, *added), ids))
     branches = branches_of(ROLLOUT, transcript(*turns))
     assert sorted(turn for branch in branches for turn in branch.turns) == list(range(len(turns)))
+    assert all(list(branch.turns) == sorted(branch.turns) for branch in branches)
+    firsts = [branch.turns[0] for branch in branches]
+    assert firsts == sorted(firsts)
     assert [branch.index for branch in branches] == list(range(len(branches)))
     bare = branches_of(ROLLOUT, transcript(*turns), with_messages=False)
     assert bare == tuple(branch.model_copy(update={"messages": ()}) for branch in branches)
