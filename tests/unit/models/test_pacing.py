@@ -422,3 +422,18 @@ async def test_pages_of_processes_that_are_gone_or_damaged_are_no_hindrance(tmp_
     assert names == {"own", "killed", "damaged"}
     await exchange(anew, page(Width()), 1.0)
     assert len([each for each in await store.keys("~pace/") if "/own/" in each]) == 1
+
+
+async def test_a_process_that_is_started_anew_counts_its_refusals_from_nothing(tmp_path: Path) -> None:
+    """Those of its page are of the present width, and replace those of the process that it follows."""
+    server = Endpoint(base_url="http://a/v1")
+    journal = Journal(FilesystemStore(tmp_path))
+    leader, counted = PacePages(journal, server, "a"), []
+    for refusals in ((5, 7), (1, 4)):
+        writer = PacePages(journal, server, "b")
+        for refused in refusals:
+            told = page(Width()).model_copy(update={"speed": Speed(refused=refused)})
+            await exchange(writer, told, 0.0)
+            await exchange(leader, page(Width()), 0.0)
+            counted.append(leader.alive(0.0)["b"].speed.refused)
+    assert counted == [5, 7, 1, 4]
