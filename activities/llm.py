@@ -24,7 +24,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.gate import WORTHWHILE
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
-from clotho.processes.liveness import is_present
+from clotho.processes.liveness import Presence
 from clotho.rollouts.agent import AgentKind, planned_turn
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.offers import read_tools
@@ -80,10 +80,12 @@ class Model:
         metrics: Metrics,
         budgets: BudgetWatch,
         pacer: Pacer,
+        presence: Presence,
     ) -> None:
         """`previews` summarize calls in histories, which otherwise have the tool's name only."""
         self._budgets = budgets
         self._pacer = pacer
+        self._presence = presence
         self._previews = previews
         self._journal = journal
         self._backends = backends
@@ -157,6 +159,8 @@ class Model:
         result = _result(turn, tools, manifest.limits, commands, made_here)
         cost = await self._cost(request.run, turn, manifest.limits)
         next_home = turn.next_home if turn.next_home != self._queue else ""
+        if next_home and not await self._presence.serves(next_home):
+            next_home = ""  # what is sent there would wait in its queue before anyone looks
         return result.model_copy(update={"cost": cost, "next_home": next_home})
 
     async def _cost(self, run: str, turn: TurnEntry, limits: Limits) -> float:
@@ -173,9 +177,9 @@ class Model:
 
     @activity.defn
     async def choose_process(self, request: ModelProcessRequest) -> str:
-        """The queue for a rollout's turns: its current one while that process is alive, else this process's."""
+        """The queue for a rollout's turns: the current one while a process serves it, else this process's."""
         async with activity_guard(request.rollout):
-            if request.queue is not None and await is_present(self._journal, request.queue):
+            if request.queue is not None and await self._presence.serves(request.queue):
                 return request.queue
             return self._queue
 
@@ -218,8 +222,8 @@ class Model:
         return TurnInputs(manifest, tools, conversation, endpoint)
 
     async def _require_home(self, home: str) -> None:
-        """Raise BegunElsewhere where another process, which lives, may have begun the turn."""
-        if home not in ("", self._queue) and await is_present(self._journal, home):
+        """Raise BegunElsewhere where another process, which serves this namespace, may have begun the turn."""
+        if home not in ("", self._queue) and await self._presence.serves(home):
             raise BegunElsewhere(home)
 
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:

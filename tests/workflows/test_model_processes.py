@@ -21,7 +21,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
-from clotho.processes.liveness import Liveness, heartbeat_age
+from clotho.processes.liveness import Liveness, Presence, heartbeat_age
 from clotho.processes.roles import ProcessSlot
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.rollout import Prompt
@@ -29,6 +29,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.rollouts.turn import FirstTurnRequest, TurnRequest
 from clotho.runs.manifest import open_run
 from clotho.runs.request import run_manifest
+from clotho.temporal.states import served_namespace
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster
@@ -138,7 +139,8 @@ async def journal(tmp_path: Path) -> Journal:
 def model_process(cluster: Cluster, journal: Journal, backend: Backend, queue: str, most_calls: int) -> Model:
     budgets = BudgetWatch(journal, cluster.client, queue)
     pacer = Pacer(journal, queue, {}, no_metrics, most_calls)
-    return Model(journal, backend, queue, None, Metrics(), budgets, pacer)
+    presence = Presence(journal, served_namespace(cluster.client))
+    return Model(journal, backend, queue, None, Metrics(), budgets, pacer, presence)
 
 
 async def no_metrics(server: Endpoint) -> None:
