@@ -26,6 +26,7 @@ from activities.host import Activities, Host, local_activities
 from activities.llm import Model
 from activities.notifications import Notifications
 from activities.pauses import PauseActivities
+from activities.turn_claims import TurnClaims
 from clotho import application, failpoints
 from clotho.config import (
     Settings,
@@ -166,13 +167,13 @@ class Composition:
         backends: "Backends",
         pacer: "Pacer",
         budgets: BudgetWatch,
-        presence: Presence,
+        claims: TurnClaims,
     ) -> Model:
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
             return backends.at(endpoint, _key_of(endpoint), manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if self.settings.worker.show_commands else None
-        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, pacer, presence)
+        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, pacer, claims)
 
     def llm(self, own_queue: str, model: Model, pauses: PauseActivities) -> list[Worker]:
         served: dict[str, list[Callable[..., Any]]] = {
@@ -290,7 +291,8 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             pacer = parts.pacer(backends, own_queue)
             on_draining.append(pacer.stop)
             liveness = Liveness(journal, own_queue, settings_file, namespace)
-            model = parts.model(own_queue, backends, pacer, budgets, presence)
+            claims = TurnClaims(journal, presence, liveness, own_queue)
+            model = parts.model(own_queue, backends, pacer, budgets, claims)
             workers += parts.llm(own_queue, model, pauses)
             background.append(tasks.create_task(pacer.run()))
             background.append(tasks.create_task(pauses.run()))

@@ -90,6 +90,14 @@ class Liveness:
         self._name = name
         self._settings_file = settings_file
         self._namespace = namespace
+        self._last = self._unbroken_since = -math.inf
+
+    def was_silent(self, since: float) -> bool:
+        """Whether others may have taken this process for gone at a time after `since`, by `boot_seconds`.
+
+        It may have been frozen, cut off from the store, or just begun.
+        """
+        return self._unbroken_since > since or boot_seconds() - self._last > DOUBT_SECONDS
 
     async def run(self) -> None:
         while True:
@@ -101,13 +109,17 @@ class Liveness:
 
     async def beat(self) -> None:
         """Numbers are seconds by this host's clock, and rise where that is set back: the last one is the newest."""
-        prefix, served, heartbeat = _prefix(self._name), "", Heartbeat(settings_file=self._settings_file)
+        begun, prefix, served = boot_seconds(), _prefix(self._name), ""
+        heartbeat = Heartbeat(settings_file=self._settings_file)
         if self._namespace is not None:
             served = f"-{await self._namespace.refresh()}"
             heartbeat = heartbeat.model_copy(update={"namespace": self._namespace.name})
         before = await self._journal.keys(prefix)
         last = max((_number_in(key) for key in before), default=-1)
         await self._journal.write(f"{prefix}{max(int(time.time()), last + 1):012}{served}", heartbeat)
+        if begun - self._last > DOUBT_SECONDS:
+            self._unbroken_since = boot_seconds()
+        self._last = begun  # it counts from before it was written: the store's clock says later
         own = [key for key in before if _served_in(key) == served.removeprefix("-")]
         await self._journal.delete(own[: -(KEPT_HEARTBEATS - 1)])
 

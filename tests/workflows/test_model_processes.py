@@ -12,6 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.budgets import BudgetWatch
 from activities.llm import Model
+from activities.turn_claims import TurnClaims
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import prompt_key, turn_key
 from clotho.journal import Journal
@@ -139,8 +140,10 @@ async def journal(tmp_path: Path) -> Journal:
 def model_process(cluster: Cluster, journal: Journal, backend: Backend, queue: str, most_calls: int) -> Model:
     budgets = BudgetWatch(journal, cluster.client, queue)
     pacer = Pacer(journal, queue, {}, no_metrics, most_calls)
-    presence = Presence(journal, served_namespace(cluster.client))
-    return Model(journal, backend, queue, None, Metrics(), budgets, pacer, presence)
+    namespace = served_namespace(cluster.client)
+    liveness = Liveness(journal, queue, namespace=namespace)
+    claims = TurnClaims(journal, Presence(journal, namespace), liveness, queue)
+    return Model(journal, backend, queue, None, Metrics(), budgets, pacer, claims)
 
 
 async def no_metrics(server: Endpoint) -> None:
