@@ -14,7 +14,10 @@ Item = dict[str, JsonValue]
 
 
 class Inference(StrEnum):
-    """The endpoint that samples turns. `TOKENS` takes the first token-exact one that the server has."""
+    """The endpoint that samples turns. A run is in token mode with all but `CHAT`: its tokens are known exactly.
+
+    `TOKENS` takes the first token-exact one that the server has.
+    """
 
     CHAT = "chat"
     TOKENS = "tokens"
