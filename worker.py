@@ -24,7 +24,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymen
 from activities.budgets import BudgetWatch
 from activities.host import Activities, Host, local_activities
 from activities.llm import Model
-from activities.notifications import Notifications
+from activities.notices import Hooks
 from activities.pauses import PauseActivities
 from activities.turn_claims import TurnClaims
 from clotho import application, failpoints
@@ -205,8 +205,8 @@ class Composition:
 
     def tools(self, host: Host, host_queue: str, process_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
-        notifications = Notifications(self.settings)
-        of_campaigns: Activities = (*host.of_campaigns, notifications.list_hooks, notifications.call_hook)
+        hooks = Hooks(self.settings)
+        of_campaigns: Activities = (*host.of_campaigns, hooks.list_hooks, hooks.call_hook)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,
