@@ -54,6 +54,7 @@ from clotho.models.backend import ModelBackend
 from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
+from clotho.monitoring.health import serve_health, worker_readiness
 from clotho.monitoring.metrics import Metrics, SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.processes.ending import leave
@@ -276,6 +277,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     workers: list[Worker] = []
     model: Model | None = None
     sandbox_host: Host | None = None
+    readiness = worker_readiness(client, store)
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
         on_draining: list[Callable[[], None]] = []
@@ -332,10 +334,12 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             workers += parts.workflows(sandbox_host, model)
         for worker in workers:
             tasks.create_task(worker.run())
+        background.append(tasks.create_task(serve_health(settings.health, readiness)))
         stopped = stop_signal(end_all_groups)
         log.info("serving %s", ", ".join(roles))
         await stopped.wait()
         log.info("draining")
+        readiness.draining = True
         for stop in on_draining:
             stop()
         await asyncio.gather(*(worker.shutdown() for worker in workers))
