@@ -153,5 +153,6 @@ async def recomputed(model: Path, sequences: Sequence[Sequence[int]]) -> list[li
 
 def off_by(row: Row, logprobs: Sequence[float]) -> float:
     """The largest difference of a row's logprobs from those that transformers computes."""
-    of_row = zip(row["logprobs"][1:], row["mask"][1:], logprobs, strict=True)
-    return max(abs(own - other) for own, mask, other in of_row if mask)
+    own: list[float] = row["logprobs"][1:]
+    of_row = zip(own, row["mask"][1:], logprobs, strict=True)
+    return max(abs(of_server - other) for of_server, mask, other in of_row if mask)

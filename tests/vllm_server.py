@@ -14,7 +14,7 @@ from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from tests.support import eventually
 
-START_SECONDS = 400.0
+START_SECONDS = 900.0
 VARIABLES = (
     "VLLM_CPU_KVCACHE_SPACE=1",
     "VLLM_NO_USAGE_STATS=1",
