@@ -32,7 +32,7 @@ from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry, supervisor_of
 from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.files import delete_any
+from clotho.sandbox.supervised.files import delete_any, withdraw
 from clotho.sandbox.supervisor import supervisor_path
 
 PROBE_AGAIN_SECONDS = 60.0
@@ -290,7 +290,7 @@ class LocalHost:
         delete = delete_own if record and record.isolated and record.disk_image else delete_any
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
-        delete(folder.controls)
+        delete(withdraw(folder.controls))
         delete(folder.files)
         if user is not None:
             self._users.release(user, folder.files)
