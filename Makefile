@@ -43,7 +43,7 @@ fuzz: setup
 
 # VLLM: the program, by default the one on the path.
 test-vllm: setup
-	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py
+	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py tests/real_vllm_harness.py
 
 # TRL: an interpreter that has TRL and Clotho, by default one made for it, of several GB.
 test-trl: setup $(if $(TRL),,.venv/trl/.complete)

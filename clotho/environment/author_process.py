@@ -174,6 +174,7 @@ class AuthorProcess:
     async def _start(self, fields: Fields, blobs: Blobs) -> Message:
         """Make the instance from the code that the worker sent, and set it up."""
         if blobs:
+            # First: the folders on the path may have a newer version than the one that the run began with.
             sys.meta_path.insert(0, KeptModules(Code.model_validate_json(blobs[0])))
         environment = await self._run(make_environment, fields["environment"], fields["config"])
         kind = type(environment)
@@ -249,11 +250,13 @@ def _loop_of_the_author() -> asyncio.AbstractEventLoop:
 def _bound(parent: int) -> None:
     """End with the worker, and have no more descriptors than an author's code needs."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A worker that died before the kernel was asked leaves nothing to be told of.
     if os.getppid() != parent:
         os._exit(1)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Such a process may have gigabytes, whose dump would fill the host's disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -145,6 +145,7 @@ class JournalledCalls:
             return None
         first = min(self._known)
         number = min((each for each, entry in self._known.items() if entry.call == call), default=None)
+        # A call that had begun only after the end of another one can't come before it now.
         if number is None or self._known[number].overlap > first:
             self._conflict = CommandConflict(f"{name}: an earlier attempt made another call here")
             raise self._conflict

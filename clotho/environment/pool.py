@@ -98,6 +98,7 @@ class Pool:
         try:
             return await waiting
         except asyncio.CancelledError:
+            # A process that was lent in the moment of the cancel: nobody else would give it back.
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
                 self._give_back(waiting.result())
             raise
