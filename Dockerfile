@@ -9,7 +9,7 @@ COPY requirements-worker.lock ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     python3 -m venv /opt/clotho \
  && /opt/clotho/bin/pip install --no-cache-dir --disable-pip-version-check --quiet --require-hashes \
-      --no-compile -r requirements-worker.lock
+      -r requirements-worker.lock
 COPY pyproject.toml README.md LICENSE worker.py atropos_adapter.py ./
 COPY clotho clotho
 COPY workflows workflows
