@@ -36,8 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """In the process that starts those of xdist: have servers built while they run tests that need none."""
     if session.config.getoption("numprocesses", None):
+        slow = [] if "not slow" in session.config.getoption("markexpr") else ["--slow"]
+        command = [sys.executable, "-m", "tests.programs", *slow]
         session.config.stash[PROGRAMS] = subprocess.Popen(
-            [sys.executable, "-m", "tests.programs"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
 

@@ -14,7 +14,8 @@ from chaos.delivery.results import Delivered, DeliveryResult, compare
 from chaos.delivery.size import GROUPS, GROUPS_PER_BATCH
 from chaos.delivery.stage import API, DeliveryStage, delivery_stage_on
 from chaos.scratch import scratch
-from chaos.stage import RUN, Servers, servers_in
+from chaos.servers import Servers, servers_in
+from chaos.stage import RUN
 from chaos.table import Name
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError
