@@ -12,6 +12,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
       -r requirements-worker.lock
 COPY pyproject.toml README.md LICENSE worker.py atropos_adapter.py ./
 COPY clotho clotho
+COPY client client
 COPY workflows workflows
 COPY activities activities
 COPY environments environments
