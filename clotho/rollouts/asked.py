@@ -38,6 +38,8 @@ class AskedEntry(FrozenModel):
     """Whether it is a call beside the task, such as for a title: no training data."""
     requested: dict[str, JsonValue] = {}
     """Parameters that the program asked for; the run's are sent."""
+    worked: float = 0.0
+    """Seconds that the program had worked by itself before, in this start."""
 
 
 class AskedTools(FrozenModel):
