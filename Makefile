@@ -139,6 +139,7 @@ docs: .venv/.complete .venv/docs/.complete
 lock: .venv/.complete
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --constraint requirements.lock --extra docker --extra s3 --extra ssh --extra tokens --extra traces pyproject.toml -o requirements-worker.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group docs -o requirements-docs.lock
 
 clean:

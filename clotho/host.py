@@ -1,8 +1,10 @@
 """This machine: the name that it keeps, and the programs on it."""
 
+import os
 import platform
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from clotho.config import Settings, cache_folder
@@ -13,12 +15,17 @@ def host_name(settings: Settings) -> str:
     if settings.host is not None:
         return settings.host
     path = cache_folder() / "host"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x") as file:
-            file.write(f"{platform.node().lower()[:32]}-{uuid.uuid4().hex[:8]}")
-    except FileExistsError:
-        pass
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = f"{platform.node().lower()[:32]}-{uuid.uuid4().hex[:8]}"
+        # Written aside: another process, which begins at the same time, reads it whole.
+        unfinished = path.with_name(f".{made}")
+        try:
+            unfinished.write_text(made)
+            with suppress(FileExistsError):
+                os.link(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
     return path.read_text()
 
 

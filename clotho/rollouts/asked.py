@@ -31,7 +31,7 @@ class AskedEntry(FrozenModel):
     kept: int = 0
     """Messages of that conversation, its answer included, that it repeats."""
     messages: tuple[ChatMessage, ...]
-    """Those that follow."""
+    """The messages that follow."""
     tools: str
     """The digest under which its tools are kept."""
     aside: bool = False

@@ -36,6 +36,7 @@ async def connect(
             runtime=runtime,
             interceptors=interceptors,
         )
+    # The SDK's core raises nothing more telling when it can't connect.
     except RuntimeError as error:
         raise InvalidInput(
             f"no Temporal server answers at {options['target_host']}: start one with `clotho dev`, "
