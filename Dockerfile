@@ -11,6 +11,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
  && /opt/clotho/bin/pip install --no-cache-dir --disable-pip-version-check --quiet --require-hashes \
       -r requirements-worker.lock
 COPY pyproject.toml README.md LICENSE worker.py atropos_adapter.py ./
+COPY client client
 COPY clotho clotho
 COPY client client
 COPY workflows workflows

@@ -60,7 +60,10 @@ class TurnClaims:
         await self._claims.take(turn_claims_prefix(request.rollout, request.turn))
 
     async def require(self, request: TurnRequest, look: TurnLook) -> None:
-        """Raise BegunElsewhere, or TakenOver if it is done, where another process took the turn over since `look`."""
+        """Raise BegunElsewhere where another process has taken the turn over since `look`.
+
+        Raises TakenOver where that has sampled it.
+        """
         if not self._liveness.was_silent(look.at):
             return
         await self._liveness.beat()  # first: who looks from now on leaves the turn to this process

@@ -16,7 +16,7 @@ from tests.cluster import Cluster, cluster_in
 from tests.support import PATIENCE_SECONDS
 
 LOG_SHOWN = 6_000
-FIRST = ("sandbox", "tools", "chaos", "workflows", "cli", "examples", "atropos", "docs")
+FIRST = ("sandbox", "tools", "chaos", "workflows", "harness", "cli", "deploy", "examples", "atropos", "docs")
 """Folders whose files take minutes: begun last, one would be waited for alone. The first need no Temporal server:
 where there is none yet, it is built meanwhile."""
 LAST = "unit"

@@ -65,8 +65,9 @@ async def test_attempt_killed_in_the_middle_is_attached_to(
     driver = f"""
 import asyncio
 from pathlib import Path
-from tests.sandbox.conftest import BACKENDS, SPECS
+from tests.sandbox.conftest import BACKENDS, SPECS, be_patient
 from tests.sandbox.shell import Shell
+be_patient()
 async def main():
     backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
     shell = Shell(await backend.attach("shared/lease/0", {shell.sandbox.incarnation!r}))

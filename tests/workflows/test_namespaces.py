@@ -72,7 +72,7 @@ async def close(cluster: Cluster, run: str) -> None:
 
 @pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.slow
-async def test_a_run_goes_on_beside_the_living_workers_of_its_former_namespace(
+async def test_a_run_moves_away_from_workers_that_live(
     private_cluster: Cluster, other: Cluster, answered: bool
 ) -> None:
     """They give signs of life, and would never take a task of the namespace that it is in now."""

@@ -32,7 +32,7 @@ from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry, supervisor_of
 from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.files import delete_any
+from clotho.sandbox.supervised.files import delete_any, withdraw
 from clotho.sandbox.supervisor import supervisor_path
 
 PROBE_AGAIN_SECONDS = 60.0
@@ -91,7 +91,7 @@ class LocalHost:
 
     @contextmanager
     def _probe_folder(self) -> Iterator[SandboxFolder]:
-        """That of a sandbox that is never finished: should this process die meanwhile, another reaps it."""
+        """The folder of a sandbox that is never finished: should this process die meanwhile, another reaps it."""
         folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
         with folder.locked():
             folder.files.mkdir(mode=0o700)
@@ -290,7 +290,7 @@ class LocalHost:
         delete = delete_own if record and record.isolated and record.disk_image else delete_any
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
-        delete(folder.controls)
+        delete(withdraw(folder.controls))
         delete(folder.files)
         if user is not None:
             self._users.release(user, folder.files)

@@ -52,7 +52,8 @@ class ControlDirectory:
                 self._give(folder)
 
     def delete(self) -> None:
-        shutil.rmtree(self.path)
+        """Raises FileNotFoundError where there is none."""
+        shutil.rmtree(files.withdraw(self.path))
 
     @property
     def alive_file(self) -> Path:
@@ -188,7 +189,7 @@ class ControlDirectory:
             unfinished = self._written_beside(path, content)
             with suppress(FileExistsError):
                 os.link(unfinished, f"{self.path}/{path}")
-        os.unlink(unfinished)
+            os.unlink(unfinished)
 
     def _written_beside(self, path: str, content: bytes) -> str:
         folder, _, name = path.rpartition("/")
