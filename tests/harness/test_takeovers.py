@@ -95,6 +95,7 @@ async def test_its_work_counts_on(sandbox: SandboxInstance) -> None:
     assert entry.end.exit_code == 0 and entry.end.seconds > SECONDS
 
 
+@pytest.mark.slow  # for as long as a harness has after its last call
 async def test_its_grace_goes_on(sandbox: SandboxInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends where the grace that the first server began is over, however patient the second one is."""
     turns = Told(sandbox)
