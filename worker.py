@@ -26,6 +26,7 @@ from activities.host import Activities, Host, local_activities
 from activities.llm import Model
 from activities.notifications import Notifications
 from activities.pauses import PauseActivities
+from activities.presence import PresenceInterceptor
 from clotho import application, failpoints
 from clotho.config import (
     Settings,
@@ -43,7 +44,7 @@ from clotho.environment.pool import ProcessBounds, default_processes
 from clotho.environment.processes import end_all_groups
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
-from clotho.host import host_name
+from clotho.host import host_name, machine_id
 from clotho.identifiers.rollout_keys import is_turn_key
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
@@ -58,7 +59,7 @@ from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.processes.ending import leave
 from clotho.processes.group import ProcessGroup, ProcessPlan, exit_status
 from clotho.processes.keys import keys_of, replace_process
-from clotho.processes.liveness import Liveness
+from clotho.processes.liveness import Liveness, Presence
 from clotho.processes.roles import MOST_PROCESSES, ROLES, ProcessSlot, process_layout
 from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
 from clotho.rollouts.run import RunManifest
@@ -100,6 +101,7 @@ class Composition:
     journal: Journal
     task_queues: TaskQueues
     metrics: Metrics
+    presence: Presence
 
     def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
         """The version of all queues but those of one host or process, which serve every live version."""
@@ -120,6 +122,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
+                interceptors=[PresenceInterceptor(self.presence)],
                 workflows=workflows,
                 activities=local,
                 no_remote_activities=True,
@@ -184,6 +187,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
+                interceptors=[PresenceInterceptor(self.presence)],
                 activities=activities,
                 # The pacer bounds calls: turns that wait for one do so here, where runs share it, not in a queue
                 # that is given up after 15 s.
@@ -209,6 +213,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
+                interceptors=[PresenceInterceptor(self.presence)],
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_tool_calls,
                 max_concurrent_activity_task_polls=self.settings.worker.activity_pollers,
@@ -262,7 +267,11 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     client, store = await reach(settings, served.runtime, tracing)
     served.log()
     journal = measured_journal(store, metrics)
-    parts = Composition(settings, client, journal, TaskQueues(), metrics)
+    names: list[Liveness] = []
+    counts: SandboxCounts | None = None
+    presence = Presence(names, lambda: counts is not None and counts.held != 0)
+    parts = Composition(settings, client, journal, TaskQueues(), metrics, presence)
+    machine, version = machine_id(), settings.worker.build_id or metadata.version("clotho-rollouts")
     workers: list[Worker] = []
     model: Model | None = None
     sandbox_host: Host | None = None
@@ -285,7 +294,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(pacer.run()))
             background.append(tasks.create_task(pauses.run()))
             background.append(tasks.create_task(budgets.run()))
-            background.append(tasks.create_task(Liveness(journal, own_queue, settings_file).run()))
+            names.append(Liveness(journal, own_queue, settings_file, machine, version))
         if "tools" in roles:
             tools_slot = ProcessSlot(slots / "tools")
             folder = settings.sandbox.folder_of(journal.store_identity)
@@ -310,10 +319,13 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 BackendsBeside(settings, folder),
             )
             background.append(tasks.create_task(reaper.run()))
-            background.append(tasks.create_task(SandboxCounts(backend, metrics).run()))
+            counts = SandboxCounts(backend, metrics)
+            background.append(tasks.create_task(counts.run()))
             background.append(tasks.create_task(sandbox_host.idle.run()))
             for queue in (host_queue, process_queue):
-                background.append(tasks.create_task(Liveness(journal, queue, settings_file).run()))
+                names.append(Liveness(journal, queue, settings_file, machine, version))
+        await presence.claim()
+        background.append(tasks.create_task(presence.run()))
         background.append(tasks.create_task(_end_when_short()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host, model)
@@ -333,6 +345,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             await tracing.close()
         for task in background:
             task.cancel()
+        await presence.leave()
 
 
 def stop_signal(end_children: Callable[[], None]) -> asyncio.Event:

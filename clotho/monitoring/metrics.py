@@ -112,6 +112,8 @@ class SandboxCounts:
     def __init__(self, backend: SandboxBackend, metrics: Metrics) -> None:
         self._backend = backend
         self._metrics = metrics
+        self.held: int | None = None
+        """Their number at the last look; None before the first one."""
 
     async def run(self) -> None:
         while True:
@@ -120,6 +122,7 @@ class SandboxCounts:
                 for lease in await self._backend.leases():
                     states["held" if lease.expires > now else "expired"] += 1
                 self._metrics.show_sandboxes(states)
+                self.held = states.total()
             except ClothoError as error:
                 log.info("sandboxes not counted: %s", error)
             await asyncio.sleep(PERIOD_SECONDS)

@@ -25,7 +25,7 @@ from clotho.journal import Journal
 from clotho.models.rendering.rendering import TOKENS_EXTRA, missing_packages
 from clotho.plugin import load, plugins
 from clotho.processes.ending import leave
-from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
+from clotho.processes.liveness import Sign, last_signs
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
 from clotho.runs.starting import settings_notice
@@ -210,8 +210,8 @@ class Doctor:
     async def _leases(self, audit: SandboxAudit, journal: Journal, full: bool) -> list[Finding]:
         """On a full disk, workers that are there can't say so."""
         queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
-        seen = await heartbeat_ages(journal)
-        present = full or seen.get(queue, float("inf")) < LIVENESS_SECONDS
+        seen = await last_signs(journal)
+        present = full or (queue in seen and seen[queue].alive)
         held = sorted(await audit.held(), key=lambda each: each.record.lease)
         return [self._lease(each, present) for each in held] or [Finding("none")]
 
@@ -269,7 +269,7 @@ async def token_packages() -> list[Finding]:
 
 
 async def _workers(journal: Journal) -> list[Finding]:
-    found = heartbeats(await heartbeat_ages(journal))
+    found = heartbeats(await last_signs(journal))
     if (notice := await settings_notice(journal)) is not None:
         found.append(Finding("settings: not those of clotho.yaml", notice))
     return found
@@ -286,10 +286,10 @@ def _unanswered(what: str, seconds: float) -> Finding:
     return Finding(f"{what}: no answer within {seconds:g} s", f"see to its health: {CHECKED.get(what, what)}")
 
 
-def heartbeats(seen: dict[str, float]) -> list[Finding]:
+def heartbeats(seen: dict[str, Sign]) -> list[Finding]:
     """Processes by their last heartbeats, the latest first. A missing one may have been stopped on purpose."""
-    latest = sorted(seen.items(), key=lambda sign: sign[1])
+    latest = sorted(seen.items(), key=lambda sign: sign[1].age)
     return [
-        Finding(f"{name}: {'present' if age < LIVENESS_SECONDS else 'gone'}, last sign {age:.0f} s ago")
-        for name, age in latest[:SEEN_SHOWN]
+        Finding(f"{name}: {'present' if sign.alive else 'gone'}, last sign {sign.age:.0f} s ago")
+        for name, sign in latest[:SEEN_SHOWN]
     ] or [Finding("none was ever seen")]

@@ -53,6 +53,8 @@ class Provider:
     hold: str | None = None
     touched: str = ""
     marks_commands: bool = True
+    latency: float = 0.0
+    """Seconds that an answer takes longer than upstream."""
     calls: list[Call] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
     _client: httpx.AsyncClient | None = None
@@ -77,6 +79,7 @@ class Provider:
         while self.hold == key:
             self.held.set()
             await asyncio.sleep(HELD_POLL_SECONDS)
+        await asyncio.sleep(self.latency)
         # The asking process may be dead by now. Providers answer, and charge, all the same.
         try:
             answer = await self._upstream().post("/v1/chat/completions", content=body)
