@@ -10,7 +10,7 @@ from functools import partial
 from temporalio import activity
 
 from activities.budgets import BudgetWatch
-from activities.claims import BegunElsewhere
+from activities.claims import BegunElsewhere, in_anothers_stead
 from activities.guard import activity_guard
 from activities.ttl_cache import TTLCache
 from clotho import failpoints
@@ -51,7 +51,6 @@ from clotho.tools import delegate_task
 from clotho.tools.command_preview import CommandPreviews
 
 log = logging.getLogger("clotho")
-
 
 ModelServer = Callable[[RunManifest, Endpoint], ModelBackend]
 """Opens the backend of a run's endpoint; connections are shared between turns."""
@@ -224,10 +223,28 @@ class Model:
 
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
         manifest, next_home = inputs.manifest, request.next_home or self._queue
+        home = inputs.conversation.home or await self._chosen(request)
         await self._require_home(inputs.conversation.home)
         if (plan := inputs.conversation.prompt.plan) is not None:
             planned = planned_turn(plan, request.turn, manifest.agent.kind)
             return TurnEntry(sampled=planned, next_home=next_home)
+        asking = self._ask(request, inputs, next_home)
+        if home in ("", self._queue):
+            return await asking
+        key, counted = turn_key(request.rollout, request.turn), self._metrics.count_repaid_by_partition
+        return await in_anothers_stead(self._journal, key, TurnEntry, asking, counted)
+
+    async def _chosen(self, request: TurnRequest) -> str:
+        """The process that may have begun the first turn, of which no entry names one."""
+        if request.turn > 0:
+            return ""
+        key = process_key(request.rollout, activity.info().workflow_run_id or "")
+        chosen = await self._journal.read(key, ChosenProcess)
+        return "" if chosen is None else chosen.queue
+
+    async def _ask(self, request: TurnRequest, inputs: TurnInputs, next_home: str) -> TurnEntry:
+        """Wait for a place at the model server, and ask it."""
+        manifest = inputs.manifest
         endpoint = _required(inputs.endpoint, request.run)
         call = _call(request, inputs)
         try:

@@ -41,6 +41,10 @@ class Metrics:
         self._repaid = meter.create_counter(
             "clotho_repaid_turns", "Answers of model servers that were in the journal by then."
         )
+        self._partitioned = meter.create_counter(
+            "clotho_repaid_by_partition",
+            "Turns asked for in the stead of a process that was taken for gone, and answered them.",
+        )
         self._calls = meter.create_counter("clotho_calls", "Tool calls that were made.")
         self._call = meter.create_histogram_float("clotho_call", "Time of a tool call.", "seconds")
         self._rollouts = meter.create_counter("clotho_rollouts", "Rollouts that ended with a score.")
@@ -52,6 +56,7 @@ class Metrics:
             "clotho_store_request", "Time of a store's answer.", "seconds"
         )
         self._repaid.add(0)
+        self._partitioned.add(0)
 
     def count_turn(self, environment: str, turn: SampledTurn | None) -> None:
         """Count a turn; None: it didn't fit into the model's context."""
@@ -71,6 +76,9 @@ class Metrics:
 
     def count_repaid_turn(self) -> None:
         self._repaid.add(1)
+
+    def count_repaid_by_partition(self) -> None:
+        self._partitioned.add(1)
 
     def count_call(self, call: CallEntry, *, known: bool) -> None:
         """Count a tool call; `known`: the tool is one that the rollout was offered."""

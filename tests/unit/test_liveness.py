@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -198,7 +199,7 @@ async def test_an_idle_process_is_alive_for_longer_and_says_so_before_it_works(
 
 async def test_a_process_that_ends_leaves_no_heartbeats_unless_it_leaves_sandboxes(journal: Journal) -> None:
     for holds in (False, True):
-        presence = Presence([Liveness(journal, HOST)], lambda holds=holds: holds)
+        presence = Presence([Liveness(journal, HOST)], partial(bool, holds))
         async with presence.working():
             pass
         await presence.leave()
