@@ -17,7 +17,7 @@ VERSION = "v1.29.1"
 MODULE = "go.temporal.io/server"
 SCHEMA = Path("schema/postgresql/v12")
 POSTGRES = Path("/usr/lib/postgresql")
-BUILD = ("-trimpath", "-ldflags=-s -w")
+BUILD = ("-ldflags=-s -w",)
 
 
 @dataclass(frozen=True)

@@ -231,19 +231,30 @@ async def last_signs(journal: Journal) -> dict[str, Sign]:
     return signs
 
 
-async def latest_heartbeats(journal: Journal) -> dict[str, Heartbeat]:
-    """What the last heartbeat of each living process says, by its name."""
+async def living_heartbeats(journal: Journal) -> dict[str, list[Heartbeat]]:
+    """Those of living processes by their names, the last one at the end."""
     now, times = await journal.written(HEARTBEATS_PREFIX)
     alive = [key for key, at in times.items() if Sign(now - at, key.endswith(IDLE)).alive]
+    found: dict[str, list[Heartbeat]] = {}
     # A process's last heartbeat has the highest number.
-    latest = {key.rpartition("/")[0]: key for key in sorted(alive, key=_number)}
-    read = await journal.read_many(list(latest.values()), Heartbeat)
-    named = zip(latest, read, strict=True)
-    return {prefix.removeprefix(HEARTBEATS_PREFIX): each for prefix, each in named if each is not None}
+    keys = sorted(alive, key=_number)
+    for key, heartbeat in zip(keys, await journal.read_many(keys, Heartbeat), strict=True):
+        if heartbeat is not None:
+            found.setdefault(key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0], []).append(heartbeat)
+    return found
+
+
+async def clock_offsets(journal: Journal) -> dict[str, float]:
+    """Name -> seconds by which the clock of its last heartbeat was ahead of the store's, to a second or two."""
+    _, times = await journal.written(HEARTBEATS_PREFIX)
+    newest = sorted(times, key=lambda key: times[key])
+    return {
+        key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0]: _number(key) - times[key] for key in newest
+    }
 
 
 async def changed_settings(journal: Journal, file: SettingsFile) -> list[str]:
     """Settings that a living worker which read the same `file` read otherwise, or didn't find in it."""
-    heartbeats = (await latest_heartbeats(journal)).values()
-    read = [each.settings_file for each in heartbeats if each.settings_file is not None]
+    latest = [heartbeats[-1] for heartbeats in (await living_heartbeats(journal)).values()]
+    read = [each.settings_file for each in latest if each.settings_file is not None]
     return sorted({name for each in read if each.path == file.path for name in each.differing(file)})

@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.cli.deployment_notices import deployment_notices
+from clotho.cli.doctor import cluster
 from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
@@ -68,6 +69,10 @@ def command(
     clean: Annotated[
         bool, typer.Option("--clean", help="Destroy this host's sandboxes that no rollout wants any more.")
     ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--cluster", help="Examine all hosts instead: processes, versions, queues, clocks."),
+    ] = False,
     as_json: AsJson = False,
     store: Store = None,
     temporal: Address = None,
@@ -76,7 +81,11 @@ def command(
 
     Exit status 1 if anything needs attention.
     """
-    raise typer.Exit(asyncio.run(_examined(load_settings(store, temporal), clean, as_json)))
+    settings = load_settings(store, temporal)
+    if whole:
+        status = asyncio.run(cluster.command(settings, make_console(), as_json))
+        leave(status)  # threads that ask what doesn't answer would be waited for
+    raise typer.Exit(asyncio.run(_examined(settings, clean, as_json)))
 
 
 async def _examined(settings: Settings, clean: bool, as_json: bool) -> int:
