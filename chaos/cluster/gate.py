@@ -60,7 +60,9 @@ class Gate:
             asyncio.create_task(self._pass(far, back, None, peer)),
         ]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            # The stream's own callback would log the cancellation by which `stop` ends this.
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
                 way.cancel()

@@ -1,11 +1,13 @@
 """The servers of a cluster, and the stage of one cell: a namespace, a store, three hosts and their gates."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import boto3
 from temporalio.client import Client
@@ -126,7 +128,9 @@ async def cluster_servers_in(
             await gate.start()
             stack.push_async_callback(gate.stop)
         await asyncio.to_thread(_create_bucket, s3)
-        yield ClusterServers(folder, network, postgres, pair, s3, process, model, *gates)
+        servers = ClusterServers(folder, network, postgres, pair, s3, process, model, *gates)
+        stack.enter_context(patch.dict(os.environ, servers.variables))
+        yield servers
 
 
 def _create_bucket(s3: S3Server) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,20 @@ from temporalio.client import Client
 from chaos.cluster.postgres import USER, Postgres
 from chaos.cluster.programs import Programs
 from clotho.processes.child import ChildProcess
-from clotho.processes.ports import HOST, free_port
+from clotho.processes.ports import HOST, port_is_free
 
 SHARDS = 4
 SERVICES = ("frontend", "history", "matching", "worker")
 READY_SECONDS = 120.0
+LOW_PORTS = (10_000, 32_000)
 HEAP_GROWTH = "GOGC=400"
+
+
+def _low_port() -> int:
+    """A free port that fits into a column of Temporal's, a smallint; the kernel gives others to clients."""
+    while not port_is_free(port := random.randrange(*LOW_PORTS)):
+        pass
+    return port
 
 
 class ClusteredTemporal:
@@ -24,7 +33,7 @@ class ClusteredTemporal:
     def __init__(self, programs: Programs, folder: Path, postgres: Postgres) -> None:
         self._folder = folder
         self._postgres = postgres
-        self._ports = {service: (free_port(), free_port()) for service in SERVICES}
+        self._ports = {service: (_low_port(), _low_port()) for service in SERVICES}
         command = [str(programs.temporal_server), "--root", str(folder), "--config", "config"]
         command += ["--env", "development", "--zone", "", "--allow-no-auth", "start"]
         self.process = ChildProcess(["env", HEAP_GROWTH, *command], folder / "log")
