@@ -23,8 +23,8 @@ class Postgres:
         self._folder = folder
         self.port = free_port()
 
-    async def create(self, extension: bool = True) -> None:
-        """Make the cluster of databases and start it; without the `extension` visibility can't be made."""
+    async def create(self) -> None:
+        """Make the databases, and start it."""
         self._folder.mkdir()
         shutil.chown(self._folder, "postgres", "postgres")
         data = self._folder / "data"
@@ -59,6 +59,15 @@ class Postgres:
     @property
     def pid(self) -> int | None:
         return self._process.pid
+
+    async def database_bytes(self) -> int:
+        """Of Temporal's databases, on disk."""
+        names = "datname IN ('temporal', 'visibility')"
+        return int(
+            await self.psql(
+                "postgres", "-c", f"SELECT sum(pg_database_size(datname)) FROM pg_database WHERE {names}"
+            )
+        )
 
     async def start(self) -> None:
         await self._process.start()

@@ -26,7 +26,6 @@ class Programs:
     """Folder of Temporal's server, with the schemas of its databases."""
     postgres: Path
     """Folder of PostgreSQL's programs."""
-    s3: Path
 
     @property
     def temporal_server(self) -> Path:
@@ -48,15 +47,19 @@ def lacking() -> str | None:
     return None if _postgres() else "there is no PostgreSQL"
 
 
-async def obtain() -> Programs:
+async def obtain_temporal() -> Programs:
     """Those of this machine; Go builds what it lacks, which takes minutes once per user."""
     postgres, go = _postgres(), program_on_path("go")
     assert postgres is not None and go is not None, lacking()
-    binaries = cache_folder() / "bin"
-    temporal = await _temporal(binaries / f"temporal-server-{VERSION}", go)
-    s3 = await s3_server_binary(binaries, on_path=program_on_path("versitygw"), go=go)
-    assert s3 is not None
-    return Programs(temporal, postgres, s3)
+    return Programs(await _temporal(cache_folder() / "bin" / f"temporal-server-{VERSION}", go), postgres)
+
+
+async def obtain_s3() -> Path:
+    """The S3 server, built likewise."""
+    on_path, go = program_on_path("versitygw"), program_on_path("go")
+    found = await s3_server_binary(cache_folder() / "bin", on_path=on_path, go=go)
+    assert found is not None, lacking()
+    return found
 
 
 def _postgres() -> Path | None:

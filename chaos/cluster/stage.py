@@ -17,7 +17,7 @@ from chaos.cluster.gate import Gate
 from chaos.cluster.hosts import DISK_MEGABYTES, ClusterHost
 from chaos.cluster.network import Network, network_of
 from chaos.cluster.postgres import Postgres
-from chaos.cluster.programs import Programs, obtain
+from chaos.cluster.programs import obtain_s3, obtain_temporal
 from chaos.cluster.temporal import ClusteredTemporal
 from chaos.disk import SmallDisk
 from chaos.stage import ENVIRONMENT, RUN, SEED, Size, journalled
@@ -92,27 +92,23 @@ class ClusterServers:
 
 
 @asynccontextmanager
-async def cluster_servers_in(
-    folder: Path, programs: Programs | None = None, temporals: int = 2
-) -> AsyncIterator[ClusterServers]:
-    programs = programs or await obtain()
+async def cluster_servers_in(folder: Path) -> AsyncIterator[ClusterServers]:
+    programs, s3_program = await obtain_temporal(), await obtain_s3()
     await asyncio.to_thread(folder.mkdir, mode=0o711, parents=True)
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(network_of(HOSTS))
         postgres = Postgres(programs, folder / "postgres")
         stack.push_async_callback(postgres.stop)
         await postgres.create()
-        pair = [
-            ClusteredTemporal(programs, folder / f"temporal-{name}", postgres) for name in range(temporals)
-        ]
+        pair = [ClusteredTemporal(programs, folder / f"temporal-{name}", postgres) for name in range(2)]
         for temporal in pair:
             stack.push_async_callback(temporal.stop)
         for name in FOLDERS:
             (folder / "s3" / name).mkdir(parents=True)
-        s3 = S3Server.on_free_port(programs.s3)
+        s3 = S3Server.on_free_port(s3_program)
         assignments = [f"{name}={value}" for name, value in s3.administrator.items()]
         process = ChildProcess(
-            ["env", *assignments, *s3.command(programs.s3, folder / "s3")], folder / "s3.log"
+            ["env", *assignments, *s3.command(s3_program, folder / "s3")], folder / "s3.log"
         )
         stack.push_async_callback(process.stop)
         await process.start()

@@ -182,7 +182,7 @@ async def _of_temporal(settings: Settings) -> ClusterReport:
     except (ClothoError, RPCError, TimeoutError) as error:
         return _missing(f"Temporal: {str(error) or 'no answer in time'}", "make it reachable")
     queues, stopped, versions = await asyncio.gather(
-        _in_time(_queues(client), "queues"),
+        _in_time(queue_states(client), "queues"),
         _in_time(stuck(client), "open runs"),
         _in_time(_versions(client), "versions"),
     )
@@ -209,7 +209,8 @@ async def _in_time(answer: Awaitable[Sequence[T]], what: str) -> Sequence[T | Fi
         return [Finding(f"{what}: not known: {error.message}", "ask again once Temporal answers")]
 
 
-async def _queues(client: Client) -> list[QueueState]:
+async def queue_states(client: Client) -> list[QueueState]:
+    """Backlog and age of the queues that all workers share. Raises RPCError."""
     queues, workflow = TaskQueues(), TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
     activity = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     kinds = {
