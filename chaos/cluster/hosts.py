@@ -17,6 +17,8 @@ from clotho.processes.child import ChildProcess
 from clotho.sandbox.backend import SandboxBackend
 from clotho.sandbox.registry import open_backend
 
+SANDBOXES = "s"
+"""Folder of a host's sandboxes."""
 ROLES = "workflows,llm,tools"
 DISK_MEGABYTES = 512
 KILL_PAUSE_SECONDS = 0.05
@@ -53,7 +55,7 @@ class ClusterHost:
 
     @property
     def sandbox_root(self) -> Path:
-        return self.folder / "sandboxes"
+        return self.folder / SANDBOXES
 
     def named(self, name: str) -> "ClusterHost":
         """The same machine under another name."""

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from chaos.cluster.gate import Gate
-from chaos.cluster.hosts import DISK_MEGABYTES, ClusterHost
+from chaos.cluster.hosts import DISK_MEGABYTES, SANDBOXES, ClusterHost
 from chaos.cluster.network import Network, network_of
 from chaos.cluster.postgres import Postgres
 from chaos.cluster.programs import obtain_s3, obtain_temporal
@@ -233,7 +233,8 @@ async def cluster_stage_on(
     size: Size = SIZE,
 ) -> AsyncIterator[ClusterStage]:
     """Hosts aren't started yet, and end with it. A model's answer takes `latency` seconds more than it would."""
-    folder, address = servers.folder / name, servers.temporal_gate.address
+    # Paths of sockets in sandboxes' folders are bounded, so folders have short names.
+    folder, address = servers.folder / name.rpartition("-")[2][-6:], servers.temporal_gate.address
     folder.mkdir(mode=0o711)
     client = await connect(TemporalSettings(address=address, namespace=name))
     await register(client)
@@ -256,9 +257,9 @@ async def cluster_stage_on(
         }
         hosts = {}
         for number in range(1, HOSTS + 1):
-            own = folder / f"host-{number}"
+            own = folder / f"h{number}"
             own.mkdir(mode=0o711)
-            disk = SmallDisk(own / "sandboxes", DISK_MEGABYTES) if number in small_disks else None
+            disk = SmallDisk(own / SANDBOXES, DISK_MEGABYTES) if number in small_disks else None
             if disk is not None:
                 await disk.mount()
                 stack.push_async_callback(disk.unmount)
