@@ -43,7 +43,7 @@ fuzz: setup
 
 # VLLM: the program, by default the one on the path.
 test-vllm: setup
-	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py
+	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py tests/real_vllm_harness.py
 
 # TRL: an interpreter that has TRL and Clotho, by default one made for it, of several GB.
 test-trl: setup $(if $(TRL),,.venv/trl/.complete)
@@ -143,6 +143,7 @@ docs: .venv/.complete .venv/docs/.complete
 lock: .venv/.complete
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --constraint requirements.lock --extra docker --extra s3 --extra ssh --extra tokens --extra traces pyproject.toml -o requirements-worker.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group docs -o requirements-docs.lock
 
 clean:

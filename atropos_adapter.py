@@ -23,7 +23,7 @@ from clotho.plugins.atropos.compat.tasks import (
 from clotho.plugins.atropos.compat.tool_budget import BudgetConfig
 from clotho.plugins.atropos.config import ClothoEnvConfig
 from clotho.plugins.atropos.env import ClothoEnv
-from clotho.processes.liveness import is_present
+from clotho.processes.liveness import Presence
 
 __all__ = [
     "AgentResult",
@@ -62,10 +62,16 @@ class HermesAgentBaseEnv(CompatEnv):
 
     async def _look_for_host(self) -> None:
         queue = self.adapter_run.groups.order.task_queues.sandbox.queue
-        if not await is_present(self.adapter_run.connections.journal, queue):
+        if not await self._presence().serves(queue):
             log.warning(
                 "rollouts wait for a worker with the role tools on this host: nobody serves %s", queue
             )
+
+    def _presence(self) -> Presence:
+        from clotho.temporal.states import served_namespace
+
+        connected = self.adapter_run.connections
+        return Presence(connected.journal, served_namespace(connected.client))
 
     async def _worker(self) -> AbstractAsyncContextManager[object]:
         """The worker of this environment's queue."""
@@ -88,6 +94,7 @@ class HermesAgentBaseEnv(CompatEnv):
             task_queues.environment.queue,
             connected.metrics,
             await namespace_labels(connected.client, connected.journal.store_identity),
+            self._presence(),
         )
         return Worker(
             connected.client,

@@ -24,9 +24,10 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymen
 from activities.budgets import BudgetWatch
 from activities.host import Activities, Host, local_activities
 from activities.llm import Model
-from activities.notifications import Notifications
+from activities.notices import Hooks
 from activities.pauses import PauseActivities
 from activities.presence import PresenceInterceptor
+from activities.turn_claims import TurnClaims
 from clotho import application, failpoints
 from clotho.config import (
     Settings,
@@ -54,10 +55,12 @@ from clotho.models.backend import ModelBackend
 from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
+from clotho.monitoring.health import serve_health, worker_readiness
 from clotho.monitoring.metrics import Metrics, SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.processes.ending import leave
 from clotho.processes.group import ProcessGroup, ProcessPlan, exit_status
+from clotho.processes.heartbeats import Heartbeats
 from clotho.processes.keys import keys_of, replace_process
 from clotho.processes.liveness import Liveness, Presence
 from clotho.processes.roles import MOST_PROCESSES, ROLES, ProcessSlot, process_layout
@@ -69,7 +72,7 @@ from clotho.sandbox.reaper import SandboxReaper
 from clotho.sandbox.registry import BackendsBeside, open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
-from clotho.temporal.states import RolloutOwners, namespace_labels
+from clotho.temporal.states import RolloutOwners, namespace_labels, served_namespace
 from clotho.tools.command_preview import CommandPreviews
 from clotho.worker_settings import WorkerSettings
 from workflows.registry import PINNED, UPGRADED
@@ -101,7 +104,7 @@ class Composition:
     journal: Journal
     task_queues: TaskQueues
     metrics: Metrics
-    presence: Presence
+    heartbeats: Heartbeats
 
     def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
         """The version of all queues but those of one host or process, which serve every live version."""
@@ -122,7 +125,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
-                interceptors=[PresenceInterceptor(self.presence)],
+                interceptors=[PresenceInterceptor(self.heartbeats)],
                 workflows=workflows,
                 activities=local,
                 no_remote_activities=True,
@@ -163,12 +166,19 @@ class Composition:
         sizes = self.settings.worker
         return Pacer(self.journal, own_queue, sizes.rate_limits, metrics, sizes.max_model_calls)
 
-    def model(self, own_queue: str, backends: "Backends", pacer: "Pacer", budgets: BudgetWatch) -> Model:
+    def model(
+        self,
+        own_queue: str,
+        backends: "Backends",
+        pacer: "Pacer",
+        budgets: BudgetWatch,
+        claims: TurnClaims,
+    ) -> Model:
         def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
             return backends.at(endpoint, _key_of(endpoint), manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if self.settings.worker.show_commands else None
-        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, pacer)
+        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, pacer, claims)
 
     def llm(self, own_queue: str, model: Model, pauses: PauseActivities) -> list[Worker]:
         served: dict[str, list[Callable[..., Any]]] = {
@@ -187,7 +197,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
-                interceptors=[PresenceInterceptor(self.presence)],
+                interceptors=[PresenceInterceptor(self.heartbeats)],
                 activities=activities,
                 # The pacer bounds calls: turns that wait for one do so here, where runs share it, not in a queue
                 # that is given up after 15 s.
@@ -201,8 +211,8 @@ class Composition:
 
     def tools(self, host: Host, host_queue: str, process_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
-        notifications = Notifications(self.settings)
-        of_campaigns: Activities = (*host.of_campaigns, notifications.list_hooks, notifications.call_hook)
+        hooks = Hooks(self.settings)
+        of_campaigns: Activities = (*host.of_campaigns, hooks.list_hooks, hooks.call_hook)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,
@@ -213,7 +223,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
-                interceptors=[PresenceInterceptor(self.presence)],
+                interceptors=[PresenceInterceptor(self.heartbeats)],
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_tool_calls,
                 max_concurrent_activity_task_polls=self.settings.worker.activity_pollers,
@@ -269,12 +279,15 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     journal = measured_journal(store, metrics)
     names: list[Liveness] = []
     counts: SandboxCounts | None = None
-    presence = Presence(names, lambda: counts is not None and counts.held != 0)
-    parts = Composition(settings, client, journal, TaskQueues(), metrics, presence)
+    heartbeats = Heartbeats(names, lambda: counts is not None and counts.held != 0)
+    parts = Composition(settings, client, journal, TaskQueues(), metrics, heartbeats)
     machine, version = machine_id(), settings.worker.build_id or metadata.version("clotho-rollouts")
+    namespace = served_namespace(client)
+    presence = Presence(journal, namespace)
     workers: list[Worker] = []
     model: Model | None = None
     sandbox_host: Host | None = None
+    readiness = worker_readiness(client, store)
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
         on_draining: list[Callable[[], None]] = []
@@ -289,12 +302,14 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backends = parts.backends()
             pacer = parts.pacer(backends, own_queue)
             on_draining.append(pacer.stop)
-            model = parts.model(own_queue, backends, pacer, budgets)
+            liveness = Liveness(journal, own_queue, settings_file, namespace, machine, version)
+            names.append(liveness)
+            claims = TurnClaims(journal, presence, liveness, own_queue)
+            model = parts.model(own_queue, backends, pacer, budgets, claims)
             workers += parts.llm(own_queue, model, pauses)
             background.append(tasks.create_task(pacer.run()))
             background.append(tasks.create_task(pauses.run()))
             background.append(tasks.create_task(budgets.run()))
-            names.append(Liveness(journal, own_queue, settings_file, machine, version))
         if "tools" in roles:
             tools_slot = ProcessSlot(slots / "tools")
             folder = settings.sandbox.folder_of(journal.store_identity)
@@ -306,7 +321,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             process_queue = f"{host_queue}-{tools_slot.number}"
             labels = await namespace_labels(client, journal.store_identity)
             sandbox_host = Host(
-                client, journal, backend, environments, host_queue, process_queue, metrics, labels
+                client, journal, backend, environments, host_queue, process_queue, metrics, labels, presence
             )
             on_drained += [sandbox_host.close, environments.close]
             workers += parts.tools(sandbox_host, host_queue, process_queue)
@@ -323,18 +338,20 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(counts.run()))
             background.append(tasks.create_task(sandbox_host.idle.run()))
             for queue in (host_queue, process_queue):
-                names.append(Liveness(journal, queue, settings_file, machine, version))
-        await presence.claim()
-        background.append(tasks.create_task(presence.run()))
+                names.append(Liveness(journal, queue, settings_file, namespace, machine, version))
+        await heartbeats.claim()
+        background.append(tasks.create_task(heartbeats.run()))
         background.append(tasks.create_task(_end_when_short()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host, model)
         for worker in workers:
             tasks.create_task(worker.run())
+        background.append(tasks.create_task(serve_health(settings.health, readiness)))
         stopped = stop_signal(end_all_groups)
         log.info("serving %s", ", ".join(roles))
         await stopped.wait()
         log.info("draining")
+        readiness.draining = True
         for stop in on_draining:
             stop()
         await asyncio.gather(*(worker.shutdown() for worker in workers))
@@ -345,7 +362,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             await tracing.close()
         for task in background:
             task.cancel()
-        await presence.leave()
+        await heartbeats.leave()
 
 
 def stop_signal(end_children: Callable[[], None]) -> asyncio.Event:

@@ -1,8 +1,9 @@
 """Claims of processes on pieces of work that only one process may do at a time.
 
-A verification or an author's tool goes on in the process that began it while that process lives: its task queue is
-in the claim. A process that takes over writes the next claim first. The number of a verification's claim is the
-fence under which it works in the sandbox, so that whatever the former process still asks for there has no effect.
+A verification or an author's tool goes on in the process that began it while that process lives, and takes tasks of
+this namespace: its task queue is in the claim. A process that takes over writes the next claim first. The number of
+a verification's claim is the fence under which it works in the sandbox, so that whatever the former process still
+asks for there has no effect.
 
 A tool's call has no fence: it shares the agent's instance with other calls, MCP servers and children, which are
 under none. The process looks at its claim again before it makes a command (`HeldClaim`).
@@ -10,7 +11,6 @@ under none. The process looks at its claim again before it makes a command (`Hel
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -20,7 +20,7 @@ from clotho.errors import ClothoError, TakenOver
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
 from clotho.journal.journal import Entry
-from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, is_present
+from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Presence, boot_seconds
 
 STANDS_SECONDS = LIVENESS_SECONDS - 2 * PERIOD_SECONDS
 """Seconds for which a claim that was looked at stands: a process whose heartbeats come in time isn't taken for gone
@@ -73,8 +73,9 @@ async def in_anothers_stead(
 class WorkClaims:
     """The claims of this process; `queue` is its own."""
 
-    def __init__(self, journal: Journal, queue: str) -> None:
+    def __init__(self, journal: Journal, presence: Presence, queue: str) -> None:
         self._journal = journal
+        self._presence = presence
         self.queue = queue
         self._mine = WorkClaim(process=uuid.uuid4().hex, queue=queue)
 
@@ -90,7 +91,7 @@ class WorkClaims:
             if last == self._mine:
                 return number
             # A queue is served by one process at a time: one that had it before this process is gone.
-            if last.queue != self.queue and await is_present(self._journal, last.queue):
+            if last.queue != self.queue and await self._presence.serves(last.queue):
                 raise BegunElsewhere(last.queue)
             if (taken := await self._journal.append_after(prefix, number, self._mine)) is not None:
                 return taken
@@ -117,19 +118,14 @@ class HeldClaim:
 
     async def take(self) -> None:
         """Raises BegunElsewhere, as `WorkClaims.take`."""
-        now = _clock()
+        now = boot_seconds()
         self._number = await self._claims.take(self._prefix)
         self._stood = now
 
     async def require(self) -> None:
         """Raise TakenOver where this process was frozen or cut off, and another one has taken the work over."""
-        if self._number is None or (now := _clock()) - self._stood < STANDS_SECONDS:
+        if self._number is None or (now := boot_seconds()) - self._stood < STANDS_SECONDS:
             return
         with infrastructure_wait():
             await self._claims.require(self._prefix, self._number)
         self._stood = now
-
-
-def _clock() -> float:
-    """Seconds that go on while the process, or its host, is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -25,6 +25,7 @@ from clotho.environment.tools import EnvironmentTools
 from clotho.identifiers.hashed import job_key
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
+from clotho.processes.liveness import Presence
 from clotho.sandbox.backend import Labels, SandboxBackend
 from clotho.temporal.states import RolloutOwners
 
@@ -44,15 +45,16 @@ class Host:
         process_queue: str,
         metrics: Metrics,
         labels: Labels,
+        presence: Presence,
     ) -> None:
         known = EnvironmentTools(variable, environments, job_key(journal.store_identity, queue))
         self.close = known.sources.close
         """Ends what calls of tools have left open, such as conversations with servers."""
         restorer = Restorer(journal, backend, known, labels)
-        sandboxes = Sandboxes(journal, backend, restorer, labels, queue, known.scope, metrics)
+        sandboxes = Sandboxes(journal, backend, restorer, labels, queue, known.scope, metrics, presence)
         self.idle = IdleSandboxes(journal, sandboxes, RolloutOwners(client))
         """Gives sandboxes back that nothing uses."""
-        claims = WorkClaims(journal, process_queue)
+        claims = WorkClaims(journal, presence, process_queue)
         tools = Tools(journal, sandboxes, known, metrics, claims)
         agents = Agents(journal, sandboxes, process_queue, client)
         verifier = Verifier(journal, environments, sandboxes, known, claims)

@@ -10,9 +10,10 @@ from functools import partial
 from temporalio import activity
 
 from activities.budgets import BudgetWatch
-from activities.claims import BegunElsewhere, in_anothers_stead
+from activities.claims import in_anothers_stead
 from activities.guard import activity_guard
 from activities.ttl_cache import TTLCache
+from activities.turn_claims import TurnClaims, TurnLook
 from clotho import failpoints
 from clotho.errors import ContextOverflow, InvalidInput, TokenizerUnavailable
 from clotho.identifiers.hashed import derived_seed
@@ -24,7 +25,6 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.gate import WORTHWHILE
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
-from clotho.processes.liveness import is_present
 from clotho.rollouts.agent import AgentKind, planned_turn
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.offers import read_tools
@@ -52,6 +52,7 @@ from clotho.tools.command_preview import CommandPreviews
 
 log = logging.getLogger("clotho")
 
+
 ModelServer = Callable[[RunManifest, Endpoint], ModelBackend]
 """Opens the backend of a run's endpoint; connections are shared between turns."""
 
@@ -65,6 +66,7 @@ class TurnInputs:
     conversation: Conversation
     endpoint: Endpoint | None
     """The model server; None where no model acts."""
+    look: TurnLook
 
 
 class Model:
@@ -79,10 +81,12 @@ class Model:
         metrics: Metrics,
         budgets: BudgetWatch,
         pacer: Pacer,
+        claims: TurnClaims,
     ) -> None:
         """`previews` summarize calls in histories, which otherwise have the tool's name only."""
         self._budgets = budgets
         self._pacer = pacer
+        self._claims = claims
         self._previews = previews
         self._journal = journal
         self._backends = backends
@@ -156,6 +160,8 @@ class Model:
         result = _result(turn, tools, manifest.limits, commands, made_here)
         cost = await self._cost(request.run, turn, manifest.limits)
         next_home = turn.next_home if turn.next_home != self._queue else ""
+        if next_home and not await self._claims.served(next_home):
+            next_home = ""  # what is sent there would wait in its queue before anyone looks
         return result.model_copy(update={"cost": cost, "next_home": next_home})
 
     async def _cost(self, run: str, turn: TurnEntry, limits: Limits) -> float:
@@ -172,9 +178,9 @@ class Model:
 
     @activity.defn
     async def choose_process(self, request: ModelProcessRequest) -> str:
-        """The queue for a rollout's turns: its current one while that process is alive, else this process's."""
+        """The queue for a rollout's turns: the current one while a process serves it, else this process's."""
         async with activity_guard(request.rollout):
-            if request.queue is not None and await is_present(self._journal, request.queue):
+            if request.queue is not None and await self._claims.served(request.queue):
                 return request.queue
             return self._queue
 
@@ -205,42 +211,29 @@ class Model:
 
     async def _inputs(self, request: TurnRequest) -> TurnInputs:
         read = read_asked_conversation if request.asked else read_conversation
-        paused, manifest, tools, conversation, endpoint = await asyncio.gather(
+        paused, manifest, tools, conversation, endpoint, look = await asyncio.gather(
             self._pauses.of(request.run),
             read_manifest(self._journal, request.run),
             read_tools(self._journal, request.rollout),
             read(self._journal, request.rollout, request.turn),
             self._endpoints.of(request.run),
+            self._claims.look(request),
         )
         if reason_among(paused, request.rollout) is not None:
             raise TurnPaused
-        return TurnInputs(manifest, tools, conversation, endpoint)
-
-    async def _require_home(self, home: str) -> None:
-        """Raise BegunElsewhere where another process, which lives, may have begun the turn."""
-        if home not in ("", self._queue) and await is_present(self._journal, home):
-            raise BegunElsewhere(home)
+        return TurnInputs(manifest, tools, conversation, endpoint, look)
 
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
         manifest, next_home = inputs.manifest, request.next_home or self._queue
-        home = inputs.conversation.home or await self._chosen(request)
-        await self._require_home(inputs.conversation.home)
+        taken_over = await self._claims.begin(request, inputs.look, inputs.conversation.home)
         if (plan := inputs.conversation.prompt.plan) is not None:
             planned = planned_turn(plan, request.turn, manifest.agent.kind)
             return TurnEntry(sampled=planned, next_home=next_home)
         asking = self._ask(request, inputs, next_home)
-        if home in ("", self._queue):
+        if not taken_over:
             return await asking
         key, counted = turn_key(request.rollout, request.turn), self._metrics.count_repaid_by_partition
         return await in_anothers_stead(self._journal, key, TurnEntry, asking, counted)
-
-    async def _chosen(self, request: TurnRequest) -> str:
-        """The process that may have begun the first turn, of which no entry names one."""
-        if request.turn > 0:
-            return ""
-        key = process_key(request.rollout, activity.info().workflow_run_id or "")
-        chosen = await self._journal.read(key, ChosenProcess)
-        return "" if chosen is None else chosen.queue
 
     async def _ask(self, request: TurnRequest, inputs: TurnInputs, next_home: str) -> TurnEntry:
         """Wait for a place at the model server, and ask it."""
@@ -257,6 +250,7 @@ class Model:
                 if manifest.rendering is not None:
                     call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
                 await failpoints.reach("turn.asking", call.key)
+                await self._claims.require(request, inputs.look)
                 sampled = within_limit(await backend.sample_turn(call), manifest.limits.max_calls_per_turn)
                 permit.answered(sampled)
         except ContextOverflow as overflow:

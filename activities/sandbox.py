@@ -26,7 +26,7 @@ from clotho.identifiers.rollout_keys import (
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
 from clotho.plugin import load, plugins
-from clotho.processes.liveness import is_present
+from clotho.processes.liveness import Presence
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import (
     CheckpointEntry,
@@ -67,8 +67,10 @@ class Sandboxes:
         queue: str,
         scope: str,
         metrics: Metrics,
+        presence: Presence,
     ) -> None:
         self._journal = journal
+        self._presence = presence
         self.backend = backend
         self._restorer = restorer
         self._labels = labels
@@ -98,9 +100,9 @@ class Sandboxes:
 
     @activity.defn
     async def host_is_present(self, request: HostCheck) -> bool:
-        """Whether the host that serves a queue is alive, by its heartbeat."""
+        """Whether a host that serves a queue of this namespace is alive, by its heartbeat."""
         async with activity_guard(request.rollout):
-            return await is_present(self._journal, request.queue)
+            return await self._presence.serves(request.queue)
 
     async def require_isolation(self, run: SandboxSpec, asked: ItemSandbox) -> None:
         """Raise IsolationUnavailable where a sandbox would be one of this host's own, and can't be as asked for."""
@@ -237,6 +239,7 @@ class Sandboxes:
                 log.warning("no checkpoint: %s at %d bytes", taken.reason, taken.size)
                 return None
             await failpoints.reach("checkpoint.taken", blob_key(rollout, taken.digest))
+            # There is none where no file has changed since the last checkpoint, whose blob is kept already.
             if await asyncio.to_thread(blob.exists):
                 await self._journal.write_blob(
                     rollout, taken.digest, await asyncio.to_thread(blob.read_bytes)

@@ -24,6 +24,11 @@ from chaos.delivery.faults import FAULTS as DELIVERY_FAULTS
 from chaos.delivery.faults import PHASES as DELIVERY_PHASES
 from chaos.delivery.results import DeliveryResult
 from chaos.faults import FAULTS
+from chaos.harness import faults as harness_faults
+from chaos.harness import matrix as harness_matrix
+from chaos.harness import restarts
+from chaos.harness.play import play_all as play_harnesses
+from chaos.harness.scripts import REAL
 from chaos.lanes import LANES
 from chaos.phases import EVERY_PHASE, PHASES
 from chaos.results import CellResult
@@ -35,7 +40,7 @@ from chaos.version import code_version
 
 RESULTS = Path(".clotho/chaos")
 
-R = TypeVar("R", CellResult, DeliveryResult, ClusterResult)
+R = TypeVar("R", CellResult, DeliveryResult, restarts.RestartResult, ClusterResult)
 
 
 class Results(Generic[R]):
@@ -73,9 +78,7 @@ def say(line: str) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--fault", action="append", choices=every_fault())
-    parser.add_argument(
-        "--phase", action="append", choices=[*EVERY_PHASE, *tool_faults.PHASES, *DELIVERY_PHASES]
-    )
+    parser.add_argument("--phase", action="append", choices=every_phase())
     parser.add_argument(
         "--resume", action="store_true", help="play only what this version of the code hasn't"
     )
@@ -89,7 +92,13 @@ def arguments() -> argparse.Namespace:
 
 
 def every_fault() -> list[str]:
-    return [*FAULTS, *CONTAINER_FAULTS, *tool_faults.FAULTS, *DELIVERY_FAULTS, *CLUSTER_FAULTS]
+    of_harnesses = [*harness_faults.FAULTS, *REAL]
+    return [*FAULTS, *CONTAINER_FAULTS, *tool_faults.FAULTS, *of_harnesses, *DELIVERY_FAULTS, *CLUSTER_FAULTS]
+
+
+def every_phase() -> list[str]:
+    of_harnesses = [*harness_faults.PHASES, *restarts.OUTPUTS]
+    return [*EVERY_PHASE, *tool_faults.PHASES, *of_harnesses, *DELIVERY_PHASES]
 
 
 def playable() -> list[Name]:
@@ -131,17 +140,21 @@ def main() -> None:
     if options.storm:
         played = asyncio.run(storm.storms(options.storm, say))
         if options.write:
-            write(options.write, None, None, None, None, storm.document(played, version), None)
+            write(options.write, None, None, None, None, None, storm.document(played, version), None)
         sys.exit(not storm.good(played))
     if options.cluster:
         sys.exit(not play_cluster(options, version))
     rollouts = Results(RESULTS / version, CellResult)
     contained = Results(RESULTS / version / "containers", CellResult)
     tooled = Results(RESULTS / version / "tools", CellResult)
+    harnessed = Results(RESULTS / version / "harness", CellResult)
+    started_anew = Results(RESULTS / version / "restarts", restarts.RestartResult)
     deliveries = Results(RESULTS / version / "delivery", DeliveryResult)
     of_rollouts = asked_for(options, playable())
     of_contained = chosen(options, CONTAINER_FAULTS if engine.can_be_started() else (), PHASES)
     of_tools = asked_for(options, tool_faults.playable())
+    of_harnesses = asked_for(options, harness_faults.playable())
+    of_restarts = asked_for(options, restarts.playable())
     of_deliveries = chosen(options, DELIVERY_FAULTS, DELIVERY_PHASES)
     names = left(of_rollouts, rollouts, options)
     expected = None
@@ -150,6 +163,8 @@ def main() -> None:
     if names := left(of_contained, contained, options):
         asyncio.run(lanes.play_all(names, CONTAINER_FAULTS, contained.keep, options.lanes, contained=True))
     asyncio.run(play_tools(left(of_tools, tooled, options), tooled.keep, options.lanes))
+    asyncio.run(play_harnesses(left(of_harnesses, harnessed, options), harnessed.keep, options.lanes))
+    asyncio.run(restarts.play_all(left(of_restarts, started_anew, options), started_anew.keep, options.lanes))
     asyncio.run(play_deliveries(left(of_deliveries, deliveries, options), deliveries.keep, options.lanes))
     if options.write:
         write(
@@ -157,6 +172,9 @@ def main() -> None:
             matrix.document(rollouts.all(), expected, version) if expected is not None else None,
             container_matrix.document(contained.all(), version) if of_contained else None,
             tool_matrix.document(tooled.all(), version) if of_tools else None,
+            harness_matrix.document(harnessed.all(), started_anew.all(), version)
+            if of_harnesses or of_restarts
+            else None,
             delivery_matrix.document(deliveries.all(), version) if of_deliveries else None,
             None,
             None,
@@ -164,11 +182,14 @@ def main() -> None:
     say(matrix.totals(rollouts.all()))
     say(container_matrix.totals(contained.all()))
     say(tool_matrix.totals(tooled.all()))
+    say(harness_matrix.totals(harnessed.all()))
     say(delivery_matrix.totals(deliveries.all()))
     good = (
         rollouts.good(of_rollouts),
         contained.good(of_contained),
         tooled.good(of_tools),
+        harnessed.good(of_harnesses),
+        started_anew.good(of_restarts),
         deliveries.good(of_deliveries),
     )
     sys.exit(not all(good))
@@ -184,7 +205,7 @@ def play_cluster(options: argparse.Namespace, version: str) -> bool:
     asyncio.run(cluster_matrix.play_all(played, results.keep))
     if options.write:
         section = cluster_matrix.document(results.all(), version)
-        write(options.write, None, None, None, None, None, section)
+        write(options.write, None, None, None, None, None, None, section)
     return results.good(names)
 
 
@@ -192,7 +213,12 @@ def write(document: Path, *matrices: str | None) -> None:
     """All matrices; one of which no cell was asked for stays as the document has it."""
     text = document.read_text() if document.exists() else ""
     rest, parts = text, list[str]()
-    headings = (delivery_matrix.HEADING, tool_matrix.HEADING, container_matrix.HEADING)
+    headings = (
+        delivery_matrix.HEADING,
+        harness_matrix.HEADING,
+        tool_matrix.HEADING,
+        container_matrix.HEADING,
+    )
     for heading in (cluster_matrix.HEADING, storm.HEADING, *headings):
         rest, found, part = rest.partition(heading)
         parts.insert(0, found + part)

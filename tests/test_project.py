@@ -46,7 +46,6 @@ PLUGINS_THAT_USE_OTHERS = {
     "demo": {"containers"},
     "services": {"web"},
     "task_folders": {"containers"},
-    "trainers": {"orders"},
     "wandb": {"atropos"},
 }
 SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
@@ -107,6 +106,11 @@ def test_dependencies_point_one_way() -> None:
         if any(name == other or name.startswith(f"{other}.") for other in names)
     ]
     assert wrong == []
+
+
+def test_the_client_imports_nothing_of_clotho() -> None:
+    named = {name.split(".")[0] for path in modules("client") for name in imports(path)}
+    assert not named & {"clotho", "workflows", "activities", "worker"}
 
 
 def library_imports() -> set[tuple[str, str]]:
@@ -250,7 +254,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def test_the_wheel_holds_only_clotho_and_all_of_it(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"clotho"}
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {
+        "clotho",
+        "clotho_client",
+    }
     for needed in (
         "supervisor/supervisor-x86_64",
         "supervisor/supervisor-aarch64",

@@ -107,7 +107,7 @@ async def workers_text(journal: Journal, client: Client | None) -> str:
     place = f"{client.service_client.config.target_host}, namespace {client.namespace}"
     try:
         async with asyncio.timeout(SERVER_SECONDS):
-            here = await _polled(client, alive)
+            here = await _polled_queues(client, alive)
             missing = await unserved(client, TaskQueues())
     except (RPCError, TimeoutError):
         if not alive:
@@ -126,7 +126,7 @@ async def workers_text(journal: Journal, client: Client | None) -> str:
     return f"workers: {len(here)} alive for this store and the Temporal server at {place}{lacking}"
 
 
-async def _polled(client: Client, queues: Sequence[str]) -> list[str]:
+async def _polled_queues(client: Client, queues: Sequence[str]) -> list[str]:
     kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     polled = await asyncio.gather(*(is_polled(client, queue, kind) for queue in queues))
     return [queue for queue, here in zip(queues, polled, strict=True) if here]

@@ -115,6 +115,11 @@ def call_claims_prefix(rollout: str, call: str) -> str:
     return f"{rollout}/claim/call/{call}/"
 
 
+def turn_claims_prefix(rollout: str, turn: int) -> str:
+    """Prefix of the claims on a turn that is taken over from the process which might have begun it."""
+    return f"{rollout}/claim/sample/{turn:04}/"
+
+
 def probe_key(rollout: str, process: str) -> str:
     """The lease of a sandbox that one process looks at before the rollout begins."""
     return f"{lease_key(rollout, 0)}/probe/{process}"

@@ -3,15 +3,16 @@
 A task that waits in a queue proves nothing about the queue's server: it may be busy, restarting, or cut off from
 Temporal. Before work is moved away from a process, its heartbeat is looked up here. How old that is goes by the
 store's clock alone: those of hosts differ, and one may be set while its host works.
+
+A heartbeat names the namespace whose tasks its process takes. A process that lives, but serves another namespace or
+another server only, will never take work from this one.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from time import CLOCK_BOOTTIME, clock_gettime
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from clotho.config import SettingsFile
@@ -26,20 +27,23 @@ LIVENESS_SECONDS = 30.0
 IDLE_PERIOD_SECONDS = 180.0
 """The same of a process that has nothing under way: each heartbeat costs a request for each of its names."""
 IDLE_LIVENESS_SECONDS = IDLE_PERIOD_SECONDS + LIVENESS_SECONDS - PERIOD_SECONDS
-QUIET_SECONDS = 60.0
-"""Time without work after which a process is idle."""
-YOUNG_SECONDS = 1.5 * PERIOD_SECONDS
-"""Age of a heartbeat up to which work may begin without another: in time they come more often."""
+DOUBT_SECONDS = LIVENESS_SECONDS - PERIOD_SECONDS
+"""Silence after which a process asks itself whether others take it for gone."""
 KEPT_HEARTBEATS = 2
-IDLE = "-idle"
+IDLE = "i"
+"""Follows the number of an idle process's heartbeat."""
 
 log = logging.getLogger("clotho")
 
 
 class Heartbeat(FrozenModel):
-    """Its key names the process, a number that rises, and whether the process is idle."""
+    """Its key names the process, a number that rises, and the id of the namespace that is served, if any.
+
+    The number ends in IDLE where the process is idle.
+    """
 
     settings_file: SettingsFile | None = None
+    namespace: str = ""
     machine: str = ""
     """The machine that the process is on; see `clotho.host.machine_id`."""
     version: str = ""
@@ -52,8 +56,35 @@ def _prefix(name: str) -> str:
     return f"{HEARTBEATS_PREFIX}{name}/"
 
 
-def _number(key: str) -> int:
-    return int(key.rpartition("/")[2].removesuffix(IDLE))
+def boot_seconds() -> float:
+    """Seconds that go on while the process, or its host, is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class ServedNamespace:
+    """The namespace of Temporal whose tasks this process takes.
+
+    Namespaces of two servers may have one name. Their ids differ, and so does that of a namespace which was made
+    again after Temporal's database was lost: it is looked up again and again.
+    """
+
+    def __init__(self, name: str, look_up: Callable[[], Awaitable[str | None]]) -> None:
+        """`look_up` returns the namespace's id, or None where Temporal doesn't tell it now."""
+        self.name = name
+        self.id = ""
+        self._look_up = look_up
+        self._learned = boot_seconds()
+
+    async def refresh(self) -> str:
+        found = await self._look_up()
+        if found is not None and found != self.id:
+            self.id, self._learned = found, boot_seconds()
+        return self.id
+
+    @property
+    def known_for(self) -> float:
+        """Seconds for which this process has known the current id."""
+        return boot_seconds() - self._learned
 
 
 class Liveness:
@@ -64,13 +95,23 @@ class Liveness:
         journal: Journal,
         name: str,
         settings_file: SettingsFile | None = None,
+        namespace: ServedNamespace | None = None,
         machine: str = "",
         version: str = "",
     ) -> None:
         self._journal = journal
         self.name = name
         self._heartbeat = Heartbeat(settings_file=settings_file, machine=machine, version=version)
+        self._namespace = namespace
         self._kept: list[str] | None = None
+        self._last = self._unbroken_since = -math.inf
+
+    def was_silent(self, since: float) -> bool:
+        """Whether others may have taken this process for gone at a time after `since`, by `boot_seconds`.
+
+        It may have been frozen, cut off from the store, or just begun.
+        """
+        return self._unbroken_since > since or boot_seconds() - self._last > DOUBT_SECONDS
 
     async def run(self) -> None:
         while True:
@@ -82,13 +123,22 @@ class Liveness:
 
     async def beat(self, *, idle: bool = False) -> None:
         """Numbers are seconds by this host's clock, and rise where that is set back: the last one is the newest."""
-        prefix = _prefix(self.name)
+        begun, prefix, served, heartbeat = boot_seconds(), _prefix(self.name), "", self._heartbeat
+        if self._namespace is not None:
+            served = f"-{await self._namespace.refresh()}"
+            heartbeat = heartbeat.model_copy(update={"namespace": self._namespace.name})
         if self._kept is None:  # what processes of this name have left before
-            self._kept = await self._journal.keys(prefix)
-        last = max(map(_number, self._kept), default=-1)
-        key = f"{prefix}{max(int(time.time()), last + 1):012}{IDLE if idle else ''}"
-        await self._journal.write(key, self._heartbeat)
-        kept = sorted([*self._kept, key], key=_number)
+            before = await self._journal.keys(prefix)
+            last = max(map(_number_in, before), default=-1)
+            self._kept = [key for key in before if _served_in(key) == served.removeprefix("-")]
+        else:
+            last = max(map(_number_in, self._kept), default=-1)
+        key = f"{prefix}{max(int(time.time()), last + 1):012}{IDLE if idle else ''}{served}"
+        await self._journal.write(key, heartbeat)
+        if begun - self._last > DOUBT_SECONDS:
+            self._unbroken_since = boot_seconds()
+        self._last = begun  # it counts from before it was written: the store's clock says later
+        kept = sorted({*self._kept, key}, key=_number_in)
         old, self._kept = kept[:-KEPT_HEARTBEATS], kept[-KEPT_HEARTBEATS:]
         await self._journal.delete(old)
 
@@ -114,7 +164,7 @@ class Liveness:
     async def _other_machines(self) -> dict[str, float]:
         """Key -> age, of heartbeats of machines that had this name and may live."""
         now, times = await self._journal.written(_prefix(self.name))
-        ages = {key: now - at for key, at in times.items() if Sign(now - at, key.endswith(IDLE)).alive}
+        ages = {key: now - at for key, at in times.items() if Sign.of(key, now - at).alive}
         read = await self._journal.read_many(list(ages), Heartbeat)
         theirs = {
             key
@@ -124,63 +174,13 @@ class Liveness:
         return {key: age for key, age in ages.items() if key in theirs}
 
 
-class Presence:
-    """The heartbeats of a worker process under all its names, seldom ones while it has nothing under way.
+def _number_in(key: str) -> int:
+    return int(key.rpartition("/")[2].partition("-")[0].removesuffix(IDLE))
 
-    A process that was silent for LIVENESS_SECONDS is taken for gone. An idle one loses nothing by that, since it
-    says that it is there before it begins anything (`working`).
-    """
 
-    def __init__(self, names: Sequence[Liveness], holds: Callable[[], bool]) -> None:
-        """`holds`: whether this host holds sandboxes, which would be restored elsewhere without it."""
-        self._names = names
-        self._holds = holds
-        self._under_way = 0
-        self._worked = clock_gettime(CLOCK_BOOTTIME)
-        self._beaten = self._said_busy = -math.inf
-        self._beating = asyncio.Lock()
-
-    async def claim(self) -> None:
-        """Wait while another machine may have this one's name; see `Liveness.require_name`."""
-        await asyncio.gather(*(name.require_name() for name in self._names))
-
-    async def run(self) -> None:
-        """Write heartbeats until cancelled."""
-        while True:
-            now = clock_gettime(CLOCK_BOOTTIME)
-            idle = not self._under_way and not self._holds() and now - self._worked > QUIET_SECONDS
-            if not idle or now - self._beaten >= IDLE_PERIOD_SECONDS:
-                await self._beat(idle)
-            await asyncio.sleep(PERIOD_SECONDS)
-
-    @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
-        """Begin work only after a heartbeat that is young."""
-        self._under_way += 1
-        try:
-            async with self._beating:  # of what begins side by side, the first writes it
-                if clock_gettime(CLOCK_BOOTTIME) - self._said_busy > YOUNG_SECONDS:
-                    await self._beat(idle=False)
-            yield
-        finally:
-            self._under_way -= 1
-            self._worked = clock_gettime(CLOCK_BOOTTIME)
-
-    async def leave(self) -> None:
-        """The process ends; where it leaves no sandboxes, nothing has to wait for its silence."""
-        if self._holds():
-            return
-        await asyncio.gather(*(name.leave() for name in self._names))
-
-    async def _beat(self, idle: bool) -> None:
-        begun = clock_gettime(CLOCK_BOOTTIME)
-        try:
-            await asyncio.gather(*(name.beat(idle=idle) for name in self._names))
-        except StoreUnavailable as error:
-            log.warning("heartbeats of this process not written: %s", error)
-            return
-        self._beaten = begun
-        self._said_busy = -math.inf if idle else begun
+def _served_in(key: str) -> str:
+    """The id of the namespace that the process of a heartbeat serves."""
+    return key.rpartition("/")[2].partition("-")[2]
 
 
 class Sign(NamedTuple):
@@ -189,6 +189,10 @@ class Sign(NamedTuple):
     age: float
     """Seconds by the store's clock."""
     idle: bool = False
+
+    @classmethod
+    def of(cls, key: str, age: float) -> "Sign":
+        return cls(age, key.rpartition("/")[2].partition("-")[0].endswith(IDLE))
 
     @property
     def alive(self) -> bool:
@@ -214,8 +218,31 @@ async def heartbeat_age(journal: Journal, name: str) -> float:
     return now - at
 
 
-async def is_present(journal: Journal, name: str) -> bool:
-    return await heartbeat_age(journal, name) < LIVENESS_SECONDS
+class Presence:
+    """Whether others live that take tasks of this process's namespace."""
+
+    def __init__(self, journal: Journal, namespace: ServedNamespace) -> None:
+        self._journal = journal
+        self._namespace = namespace
+
+    async def serves(self, queue: str) -> bool:
+        """Whether a process lives that takes this namespace's tasks from `queue`."""
+        now, at = await self._journal.written(_prefix(queue))
+        ages = {key: now - then for key, then in at.items() if now - then < LIVENESS_SECONDS}
+        served = set(map(_served_in, ages))
+        if not served:
+            return False
+        if self._namespace.id and self._namespace.id in served:
+            return True
+        own = await self._namespace.refresh()
+        if not own or own in served:
+            return True
+        # Of the same name, it may be the same namespace, made again: a heartbeat tells that from when this process
+        # learned of the new one on.
+        known_for = self._namespace.known_for
+        unsure = [key for key, age in ages.items() if age >= known_for or not _served_in(key)]
+        heartbeats = await self._journal.read_many(unsure, Heartbeat)
+        return any(each is None or each.namespace in ("", self._namespace.name) for each in heartbeats)
 
 
 async def last_signs(journal: Journal) -> dict[str, Sign]:
@@ -225,7 +252,7 @@ async def last_signs(journal: Journal) -> dict[str, Sign]:
     for key, at in times.items():
         name, sign = (
             key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0],
-            Sign(now - at, key.endswith(IDLE)),
+            Sign.of(key, now - at),
         )
         signs[name] = min(sign, signs.get(name, sign), key=lambda each: (not each.alive, each.age))
     return signs
@@ -234,10 +261,10 @@ async def last_signs(journal: Journal) -> dict[str, Sign]:
 async def living_heartbeats(journal: Journal) -> dict[str, list[Heartbeat]]:
     """Those of living processes by their names, the last one at the end."""
     now, times = await journal.written(HEARTBEATS_PREFIX)
-    alive = [key for key, at in times.items() if Sign(now - at, key.endswith(IDLE)).alive]
+    alive = [key for key, at in times.items() if Sign.of(key, now - at).alive]
     found: dict[str, list[Heartbeat]] = {}
     # A process's last heartbeat has the highest number.
-    keys = sorted(alive, key=_number)
+    keys = sorted(alive, key=_number_in)
     for key, heartbeat in zip(keys, await journal.read_many(keys, Heartbeat), strict=True):
         if heartbeat is not None:
             found.setdefault(key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0], []).append(heartbeat)
@@ -249,7 +276,7 @@ async def clock_offsets(journal: Journal) -> dict[str, float]:
     _, times = await journal.written(HEARTBEATS_PREFIX)
     newest = sorted(times, key=lambda key: times[key])
     return {
-        key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0]: _number(key) - times[key] for key in newest
+        key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0]: _number_in(key) - times[key] for key in newest
     }
 
 

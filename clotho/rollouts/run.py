@@ -89,9 +89,15 @@ class RunManifest(FrozenModel):
     """The model's name, as its server knows it; the agent's kind where no model acts."""
     sampling: Sampling
     rendering: Rendering | None = None
-    """Set in token-exact mode: Clotho renders. In chat mode it is None: the server renders."""
+    """Set in token mode: Clotho renders. In chat mode it is None: the server renders.
+
+    A run is in token mode if its endpoint's `inference`, as `clotho run --inference`, isn't `chat`. An endpoint
+    that says otherwise than this field is refused (`Backends.at` in clotho/models/backends.py).
+    """
     seed: int
     system_prompt: str | None
+    """System message before every prompt: `_prompt` in activities/groups.py puts it there; for a delegated task,
+    `_messages` in activities/delegation.py."""
     selection: ToolSelection
     tool_settings: ToolSettings
     sandbox: SandboxSpec

@@ -87,6 +87,7 @@ class Groups:
             except (Unavailable, RPCError) as outage:
                 waiting(str(outage))
             outages += 1
+            # The exponent is bounded, too: an outage of a day has more attempts than a float has powers.
             await asyncio.sleep(min(2.0 ** min(outages - 1, 10), LONGEST_PAUSE))
 
     async def cancel(self, claim: Claim) -> None:

@@ -118,6 +118,7 @@ async def _change(journal: Journal, run: str, change: Callable[[Paused], Paused]
         log = await _read_log(journal, run)
         if (paused := change(log.paused)) == log.paused:
             return False
+        # Only after the entry that was read: of two that change it at once, the second one reads again.
         if await journal.append_after(pause_prefix(run), log.last, log.entry_for(paused)) is not None:
             return True  # else another one was faster, whose entry is to be changed
 

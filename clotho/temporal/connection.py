@@ -40,6 +40,7 @@ async def connect(
             runtime=runtime,
             interceptors=interceptors,
         )
+    # The SDK's core raises nothing more telling when it can't connect.
     except RuntimeError as error:
         if (expired := EXPIRED.search(str(error))) is not None:
             end = f"{datetime.fromtimestamp(int(expired[1]), UTC):%Y-%m-%d %H:%M} UTC"

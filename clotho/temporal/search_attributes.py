@@ -9,6 +9,7 @@ ENVIRONMENT = "ClothoEnvironment"
 OUTCOME = "ClothoOutcome"
 REWARD = "ClothoReward"
 
+# Few on purpose: a namespace on an SQL store has room for ten Keywords, and for three of each other type.
 SEARCH_ATTRIBUTES = {RUN: "Keyword", ENVIRONMENT: "Keyword", OUTCOME: "Keyword", REWARD: "Double"}
 """Name -> type, as `temporal server start-dev --search-attribute Name=Type` takes them."""
 

@@ -1,15 +1,17 @@
-"""States of workflows."""
+"""States of workflows, and of their namespace."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1.workflow_pb2 import PENDING_ACTIVITY_STATE_STARTED
-from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetClusterInfoRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import Unavailable
+from clotho.processes.liveness import ServedNamespace
 from clotho.sandbox.backend import Labels
 from clotho.sandbox.reaper import OwnerState
 
@@ -18,6 +20,10 @@ VERIFICATION = "verify"
 
 UNTOLD = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 """Answers of servers that tell their clients no id of the cluster."""
+
+NAMESPACE_TIMEOUT = timedelta(seconds=2)
+
+log = logging.getLogger("clotho")
 
 
 async def namespace_labels(client: Client, store: str) -> Labels:
@@ -34,6 +40,21 @@ async def namespace_labels(client: Client, store: str) -> Labels:
         cluster = ""
     cluster = cluster or client.service_client.config.target_host
     return Labels(store=store, cluster=cluster, namespace=client.namespace, rollout="")
+
+
+def served_namespace(client: Client) -> ServedNamespace:
+    """The client's namespace; its id is asked for without a retry, since heartbeats wait for it."""
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+
+    async def look_up() -> str | None:
+        try:
+            found = await client.workflow_service.describe_namespace(request, timeout=NAMESPACE_TIMEOUT)
+        except RPCError as error:
+            log.debug("namespace %s: %s", client.namespace, error.message)
+            return None
+        return found.namespace_info.id
+
+    return ServedNamespace(client.namespace, look_up)
 
 
 @contextmanager

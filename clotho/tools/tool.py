@@ -15,7 +15,11 @@ from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.delegation import DelegatedTask, DelegationSettings
 
 COMMAND_SECONDS = 120.0
-"""Seconds that a command may take where neither the environment nor the model says otherwise."""
+"""A command's default timeout, in seconds.
+
+The environment may set another one (`EnvironmentConfig.terminal_timeout`), which is kept in the run's manifest as
+`ToolSettings.terminal_timeout`; the model may ask for another one for a single call (`Terminal.run`).
+"""
 Arguments = dict[str, Any]
 """Tool arguments after coercion to the tool's schema."""
 

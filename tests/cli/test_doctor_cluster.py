@@ -77,7 +77,7 @@ async def test_what_does_not_answer_costs_ten_seconds_at_most(tmp_path: Path) ->
     assert doctor.FIRST_SECONDS + doctor.SECOND_SECONDS < MOST_SECONDS
     report = await doctor.examine_cluster(load_settings(str(tmp_path / "none"), "127.0.0.1:1"))
     assert report.needs_attention
-    assert report.hosts == report.queues == ()
+    assert not report.hosts and not report.queues
     assert len(report.findings) == 2
 
 

@@ -24,6 +24,9 @@ from tests.sandbox.conftest import BACKENDS, SPECS, closed
 from tests.sandbox.shell import Shell, until
 from tests.support import PATIENCE_SECONDS
 
+WAITING = 12
+"""Jobs whose waiters all write how they ended beside the deletion of their sandbox."""
+
 
 async def held(backend: Backend) -> set[str]:
     return {record.lease for record in await backend.leases()}
@@ -59,8 +62,9 @@ async def test_sandbox_outlives_the_worker_that_made_it(backend: Backend, kind: 
     maker = f"""
 import asyncio, os, signal
 from pathlib import Path
-from tests.sandbox.conftest import BACKENDS, SPECS, closed
+from tests.sandbox.conftest import BACKENDS, SPECS, closed, be_patient
 from tests.sandbox.shell import Shell
+be_patient()
 async def main():
     backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
     shell = Shell(await backend.create("orphan/lease/0", SPECS[{kind!r}]))
@@ -87,14 +91,16 @@ async def test_leases(backend: Backend, own: Shell, lease: str) -> None:
 
 
 async def test_destroyed_sandbox_is_lost(backend: Backend, own: Shell, lease: str) -> None:
-    job = own.job("sleep 1000")
-    await own.sandbox.start(job)
-    waiting = asyncio.create_task(own.sandbox.wait(job.key, PATIENCE_SECONDS))
+    jobs = [own.job("sleep 1000") for _ in range(WAITING)]
+    await asyncio.gather(*map(own.sandbox.start, jobs))
+    waiting = [asyncio.create_task(own.sandbox.wait(job.key, PATIENCE_SECONDS)) for job in jobs]
     await asyncio.sleep(0)
     await backend.destroy(lease)
-    # It may meet folders that are half gone: an outage, after which it is asked again.
-    with suppress(SandboxLost, SandboxUnavailable):
-        assert (await waiting).state is JobState.LOST
+    assert lease not in await held(backend)
+    for each in waiting:
+        # It may meet folders that are half gone: an outage, after which it is asked again.
+        with suppress(SandboxLost, SandboxUnavailable):
+            assert (await each).state is JobState.LOST
     with pytest.raises(SandboxLost):
         await own.run("true")
     with pytest.raises(SandboxLost):

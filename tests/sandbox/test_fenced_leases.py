@@ -24,6 +24,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 from clotho.models.sampling import Sampling
 from clotho.monitoring.metrics import Metrics
+from clotho.processes.liveness import Presence, ServedNamespace
 from clotho.rollouts.call import CallRequest
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.lease import LeaseRequest
@@ -42,6 +43,13 @@ CALL = ToolCall(id="1", function=FunctionCall(name="terminal", arguments="{}"))
 LABELS = Labels(store="store", cluster="cluster", namespace="default", rollout="")
 
 
+def presence(journal: Journal) -> Presence:
+    async def look_up() -> str:
+        return "id"
+
+    return Presence(journal, ServedNamespace("default", look_up))
+
+
 @asynccontextmanager
 async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
     backend = LocalBackend(root)
@@ -56,6 +64,7 @@ async def host(journal: Journal, root: Path) -> AsyncIterator[Sandboxes]:
                 f"clotho-sandbox-{root.name}",
                 root.name,
                 Metrics(),
+                presence(journal),
             )
         finally:
             for held in await backend.leases():
@@ -157,7 +166,7 @@ async def test_a_lease_is_looked_up_beside_what_a_call_reads_anyway(
             sandboxes,
             EnvironmentTools(variable, environments),
             Metrics(),
-            WorkClaims(here, "host-remote-0"),
+            WorkClaims(here, presence(here), "host-remote-0"),
         )
         call = CallRequest(rollout=ROLLOUT, turn=0, index=0, lease=lease.number, tool_state={})
         store.waits = 0

@@ -10,11 +10,12 @@ from activities.host import Host
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.identifiers.rollout_keys import call_key, lease_key, reclaimed_prefix
 from clotho.monitoring.metrics import Metrics
+from clotho.processes.liveness import Presence
 from clotho.rollouts.lease import LeaseEntry
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end
-from clotho.temporal.states import namespace_labels
+from clotho.temporal.states import namespace_labels, served_namespace
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster
@@ -34,7 +35,8 @@ async def host_of(cluster: Cluster) -> Host:
     backend, environments = cluster.sandboxes(), EnvironmentProcesses()
     labels = await namespace_labels(cluster.client, cluster.store_identity)
     own, journal = f"{queue}-0", cluster.open_journal()
-    return Host(cluster.client, journal, backend, environments, queue, own, Metrics(), labels)
+    presence = Presence(journal, served_namespace(cluster.client))
+    return Host(cluster.client, journal, backend, environments, queue, own, Metrics(), labels, presence)
 
 
 @asynccontextmanager

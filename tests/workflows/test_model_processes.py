@@ -12,6 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.budgets import BudgetWatch
 from activities.llm import Model
+from activities.turn_claims import TurnClaims
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import process_key, prompt_key, turn_key
 from clotho.journal import Journal
@@ -21,7 +22,7 @@ from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
-from clotho.processes.liveness import Liveness, heartbeat_age
+from clotho.processes.liveness import Liveness, Presence, heartbeat_age
 from clotho.processes.roles import ProcessSlot
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.rollout import Prompt
@@ -29,6 +30,7 @@ from clotho.rollouts.run import RunManifest
 from clotho.rollouts.turn import ChosenProcess, FirstTurnRequest, TurnRequest
 from clotho.runs.manifest import open_run
 from clotho.runs.request import run_manifest
+from clotho.temporal.states import served_namespace
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster
@@ -150,7 +152,10 @@ def model_process(
 ) -> Model:
     budgets = BudgetWatch(journal, cluster.client, queue)
     pacer = Pacer(journal, queue, {}, no_metrics, most_calls)
-    return Model(journal, backend, queue, None, metrics or Metrics(), budgets, pacer)
+    namespace = served_namespace(cluster.client)
+    liveness = Liveness(journal, queue, namespace=namespace)
+    claims = TurnClaims(journal, Presence(journal, namespace), liveness, queue)
+    return Model(journal, backend, queue, None, metrics or Metrics(), budgets, pacer, claims)
 
 
 async def no_metrics(server: Endpoint) -> None:

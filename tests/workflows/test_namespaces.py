@@ -9,6 +9,7 @@ import pytest
 from clotho.config import TemporalSettings
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.ids import campaign_id
+from clotho.identifiers.rollout_keys import turn_key
 from clotho.runs.rollouts import read_end
 from clotho.temporal.connection import connect
 from clotho.temporal.states import namespace_labels
@@ -17,13 +18,15 @@ from clotho.testing.scripted_model import serving
 from tests.cluster import Cluster, register
 from tests.support import eventually, start
 from tests.workflows.holding import Holding, after_turns
-from tests.workflows.losses import made
+from tests.workflows.losses import journalled, made
 from tests.workflows.scripts import run, say
 
 RUN = "two-namespaces"
 GROUP = f"{RUN}/g000000"
 ROLLOUT = f"{GROUP}/r0"
 LOOK_SECONDS = 0.1
+MORE = "echo more >> /work/log"
+SCORES = (run("test $(wc -l < /work/log) = 6 && echo -n 1 > /work/score"), say("Done."))
 
 
 @pytest.fixture
@@ -62,24 +65,56 @@ async def keeper_looking(cluster: Cluster) -> AsyncIterator[None]:
     looking.cancel()
 
 
+async def close(cluster: Cluster, run: str) -> None:
+    for workflow in (campaign_id(run), f"{run}/g000000", f"{run}/g000000/r0"):
+        await cluster.client.get_workflow_handle(workflow).terminate("moved to another namespace")
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.slow
+async def test_a_run_moves_away_from_workers_that_live(
+    private_cluster: Cluster, other: Cluster, answered: bool
+) -> None:
+    """They give signs of life, and would never take a task of the namespace that it is in now."""
+    first, second, name = private_cluster, other, f"moved-{'after' if answered else 'within'}-a-turn"
+    rollout = f"{name}/g000000/r0"
+    script = Script(conversations=(Conversation(variants=((*[run(MORE)] * 6, *SCORES),)),))
+    model = Holding(script, held=after_turns(2))
+    async with serving(model) as url:
+        worker = await first.start_worker()
+        await start(first, name, url)
+        await model.held(1)
+        await close(first, name)
+        model.hold(after_turns(2))
+        if answered:
+            model.release.set()
+            await journalled(first, turn_key(rollout, 2))
+        await second.start_worker()
+        handle = await start(second, name, url)
+        if not answered:
+            await model.held(1)
+            model.release.set()
+        await handle.result()
+        assert worker.running
+    end = await read_end(second.open_journal(), rollout)
+    assert end is not None and (end.summary.turns, end.summary.score) == (8, 1.0)
+
+
 @pytest.mark.slow
 async def test_a_run_closed_in_one_namespace_keeps_its_sandboxes_in_the_other(
     private_cluster: Cluster, other: Cluster
 ) -> None:
     first, second = private_cluster, other
     waits = "touch /work/waiting; while [ ! -e /work/go ]; do sleep 0.05; done"
-    more = "echo more >> /work/log"
-    commands = (run(more), run(more), run(f"{waits}; {more}"), *[run(more)] * 3)
-    last = (run("test $(wc -l < /work/log) = 6 && echo -n 1 > /work/score"), say("Done."))
-    script = Script(conversations=(Conversation(variants=((*commands, *last),)),))
+    commands = (run(MORE), run(MORE), run(f"{waits}; {MORE}"), *[run(MORE)] * 3)
+    script = Script(conversations=(Conversation(variants=((*commands, *SCORES),)),))
     model = Holding(script, held=after_turns(2))
     async with serving(model) as url:
         worker = await first.start_worker()
         await start(first, RUN, url)
         await model.held(1)
         await worker.kill()  # a cancel that a parent's end brings would still release the sandbox
-        for workflow in (campaign_id(RUN), GROUP, ROLLOUT):
-            await first.client.get_workflow_handle(workflow).terminate("moved to another namespace")
+        await close(first, RUN)
         await second.start_worker()
         model.release.set()
         handle = await start(second, RUN, url)

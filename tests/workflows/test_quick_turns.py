@@ -77,6 +77,39 @@ async def test_a_process_that_is_frozen_in_a_turn_pays_for_nothing_twice(private
     assert "restore sandbox (1)" not in steps_done(await events_of(cluster, rollout))
 
 
+@pytest.mark.slow
+async def test_a_process_that_was_frozen_before_it_asked_leaves_the_turn_to_another(
+    private_cluster: Cluster,
+) -> None:
+    """It is silent for so long that the other one asks in its place."""
+    cluster, name = private_cluster, "frozen-before"
+    rollout, asking = f"{name}/g000000/r0", cluster.folder / "fail" / "turn.asking"
+    asking.parent.mkdir()
+    model, turn = Holding(script(), held=after_turns(2)), turn_key(rollout, 1)
+    frozen = await cluster.start_worker(
+        CLOTHO_FAIL=f"turn.asking[{turn}]:pause", CLOTHO_FAIL_FOLDER=str(asking.parent)
+    )
+    async with serving(model) as url:
+        handle = await start(cluster, name, url)
+
+        async def before_it_asks() -> bool:
+            return asking.exists()
+
+        await eventually(before_it_asks, "the process before its request")
+        assert frozen.pid is not None
+        os.kill(frozen.pid, signal.SIGSTOP)
+        try:
+            asking.unlink()
+            await cluster.start_worker()
+            await model.held(1)
+        finally:
+            os.kill(frozen.pid, signal.SIGCONT)
+        model.release.set()
+        await handle.result()
+        await frozen.stop()  # once it has nothing to ask for any more
+    assert set(model.calls.requests.values()) == {1}
+
+
 @pytest.mark.parametrize("point", ["turn.asking", "turn.answered", "journal.write", "turn.journalled"])
 @pytest.mark.slow
 async def test_a_process_that_is_killed_in_a_turn_loses_an_answer_at_most(

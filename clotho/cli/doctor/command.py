@@ -85,10 +85,10 @@ def command(
     if whole:
         status = asyncio.run(cluster.command(settings, make_console(), as_json))
         leave(status)  # threads that ask what doesn't answer would be waited for
-    raise typer.Exit(asyncio.run(_examined(settings, clean, as_json)))
+    raise typer.Exit(asyncio.run(_examine_all(settings, clean, as_json)))
 
 
-async def _examined(settings: Settings, clean: bool, as_json: bool) -> int:
+async def _examine_all(settings: Settings, clean: bool, as_json: bool) -> int:
     doctor = Doctor(settings, make_console(), as_json)
     status = await doctor.examine(clean)
     if doctor.gave_up:  # its threads would be waited for as long as what they ask
@@ -117,9 +117,9 @@ class Doctor:
     async def _sections(self, clean: bool) -> dict[str, list[Finding]]:
         """The findings by title. What doesn't answer is one: everything is asked side by side, in two rounds."""
         (journal, of_store), (client, of_temporal), disks = await asyncio.gather(
-            self._within("store", FIRST_SECONDS, self._store(), (None, _unanswered("store", FIRST_SECONDS))),
+            self._within("store", FIRST_SECONDS, self._store(), (None, _no_answer("store", FIRST_SECONDS))),
             self._within(
-                "Temporal", FIRST_SECONDS, self._temporal(), (None, _unanswered("Temporal", FIRST_SECONDS))
+                "Temporal", FIRST_SECONDS, self._temporal(), (None, _no_answer("Temporal", FIRST_SECONDS))
             ),
             self._answered(
                 "disks", FIRST_SECONDS, asyncio.to_thread(disk_findings, used_folders(self.settings))
@@ -167,7 +167,7 @@ class Doctor:
     async def _answered(
         self, what: str, seconds: float, asked: Coroutine[Any, Any, list[Finding]]
     ) -> list[Finding]:
-        return await self._within(what, seconds, asked, [_unanswered(what, seconds)])
+        return await self._within(what, seconds, asked, [_no_answer(what, seconds)])
 
     async def _within(self, what: str, seconds: float, asked: Coroutine[Any, Any, T], otherwise: T) -> T:
         try:
@@ -291,7 +291,7 @@ async def _versions(client: Client) -> list[Finding]:
         return [Finding(f"versions: not known: {error.message}", "ask again once Temporal answers")]
 
 
-def _unanswered(what: str, seconds: float) -> Finding:
+def _no_answer(what: str, seconds: float) -> Finding:
     return Finding(f"{what}: no answer within {seconds:g} s", f"see to its health: {CHECKED.get(what, what)}")
 
 

@@ -10,7 +10,7 @@ from clotho.plugins.harness.dialects.canonical import text_of
 from clotho.plugins.harness.digest import Normalization
 from clotho.plugins.harness.gateway import Gateway
 from clotho.plugins.harness.harnesses import harness_of
-from clotho.plugins.harness.harnesses.harness import NOT_STARTED, Harness, Start
+from clotho.plugins.harness.harnesses.harness import BY_SIGNAL, NOT_STARTED, Harness, Start
 from clotho.plugins.harness.naming import Naming
 from clotho.plugins.harness.settings import HarnessSettings
 from clotho.rollouts.agent_program import ProgramEntry, Stage
@@ -35,7 +35,8 @@ TAKEN = 4
 async def run_harness(stage: Stage) -> ProgramEntry:
     """Run the harness of a run in a sandbox, or go on with the one that is there, to its end.
 
-    Raises SandboxLost where the harness failed by itself: it starts anew in another sandbox, as the item begins.
+    Raises SandboxLost where the harness failed by itself or a signal ended it: it starts anew in another sandbox,
+    as the item begins.
     """
     settings = stage.manifest.tool_settings.of(HarnessSettings) or HarnessSettings()
     name = stage.prompt.program
@@ -141,8 +142,17 @@ class HarnessRun:
                 f"{self.harness.program} can't be started in the sandbox: {output[-500:].strip()}. To have it: "
                 f"{self.harness.install}"
             )
-        if limit is None and not bool(gateway.overflows) and code in self.harness.own_failures:
-            raise SandboxLost(f"{self.harness.name} failed by itself with exit code {code}: {output[-500:]}")
+        if limit is None and not gateway.overflows:
+            if code in self.harness.own_failures:
+                raise SandboxLost(
+                    f"{self.harness.name} failed by itself with exit code {code}: {output[-500:]}"
+                )
+            if code in BY_SIGNAL:
+                # Commands that did it do it again at the same call of the next start: three times are their doing.
+                signal = code - BY_SIGNAL.start + 1
+                raise SandboxDisrupted(
+                    f"{self.harness.name} was ended by signal {signal}: {output[-500:]}", status.exhausted
+                )
         return ProgramEntry(
             end=ProgramEnd(
                 exit_code=code,

@@ -32,7 +32,7 @@ from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry, supervisor_of
 from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.files import delete_any
+from clotho.sandbox.supervised.files import delete_any, withdraw
 from clotho.sandbox.supervisor import supervisor_path
 
 PROBE_AGAIN_SECONDS = 60.0
@@ -122,6 +122,7 @@ class LocalHost:
         with self._files_of_start(user) as files:
             enter = entering(user, None if user is None else supervisor_of(user))
             yield (
+                # In the view the supervisor's program has another path, and takes the same arguments.
                 [*enter, *self._isolated(view, files, user is not None), *entering(user)[1:]],
                 files.descriptors(),
             )
@@ -160,6 +161,8 @@ class LocalHost:
             with self._disks.taken(self._root, 2 * spec.disk_mb):
                 disk.allot(folder.image, spec.disk_mb)
                 disk.allot(folder.control_image, spec.disk_mb)
+            # Outside of the budget's lock, under which the images were only promised: file systems are made
+            # side by side.
             disk.make_in(folder.image, folder.disk, reserved=True)
             disk.make_in(folder.control_image, folder.controls)
         self._fill(folder, user, spec)
@@ -259,6 +262,7 @@ class LocalHost:
         roots = placed_files.roots_of(placed, record.spec.writable_roots)
         self.make_room(folder, record)
         private = folder.draw_private(epoch)
+        # The commands' user passes through, to the names that it is told; it can't list them.
         private.mkdir(mode=0o711)
         make_owned(private / "tmp", record.user)
         (private / "hidden").mkdir()
@@ -286,7 +290,7 @@ class LocalHost:
         delete = delete_own if record and record.isolated and record.disk_image else delete_any
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
-        delete(folder.controls)
+        delete(withdraw(folder.controls))
         delete(folder.files)
         if user is not None:
             self._users.release(user, folder.files)

@@ -6,13 +6,15 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clotho.errors import SandboxLost, SandboxUnavailable
 
 SMALL_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
+ENDED = "ended-"
+"""Beginning of the name of a folder that is being deleted."""
 KEY = re.compile("[0-9a-f]{32}")
 StrPath = str | Path
 NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -79,6 +81,19 @@ def exists(path: StrPath) -> bool:
             return False
         raise
     return True
+
+
+def withdraw(folder: Path) -> Path:
+    """Rename a folder that is to be deleted; returns its new path.
+
+    Who still writes into it by its name finds none. Else what comes in meanwhile keeps it from being deleted.
+    """
+    ended = folder.with_name(f"{ENDED}{folder.name}")
+    if ended.exists():  # whoever was to delete it was killed
+        delete_any(ended)
+    with suppress(FileNotFoundError):
+        folder.rename(ended)
+    return ended
 
 
 def delete_any(folder: Path) -> None:

@@ -19,6 +19,7 @@ NEVER = "-"
 def identity_of(job: Job) -> str:
     """The fields that identify the command: not its limits, which may change between attempts."""
     stdin = None if job.stdin is None else hashlib.sha256(job.stdin).hexdigest()
+    # Only what makes it another command: a later attempt may have less time left, and must find the same job.
     parts = [job.script, job.after, job.workdir, stdin, job.session, job.pty]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
