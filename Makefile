@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos chaos-cluster soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -117,6 +117,10 @@ CODEX = 0.169.0-linux-$(if $(filter aarch64,$(shell uname -m)),arm64,x64)
 chaos: setup
 	$(BIN)/python -m chaos $(if $(RESUME),--resume) --write docs/fault-matrix.md
 	$(BIN)/python -m chaos --storm 1 --write docs/fault-matrix.md
+
+# Takes root, PostgreSQL and Go; half an hour.
+chaos-cluster: setup
+	$(BIN)/python -m chaos --cluster $(if $(RESUME),--resume) --write docs/fault-matrix.md
 
 soak: setup
 	$(BIN)/python -m chaos --soak $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

@@ -10,6 +10,11 @@ from typing import Generic, TypeVar
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from chaos import lanes, matrix, soak, ssh_host, storm
+from chaos.cluster import matrix as cluster_matrix
+from chaos.cluster import programs as cluster_programs
+from chaos.cluster.cell import PHASE as CLUSTER
+from chaos.cluster.cell import ClusterResult
+from chaos.cluster.faults import FAULTS as CLUSTER_FAULTS
 from chaos.containers import engine
 from chaos.containers import matrix as container_matrix
 from chaos.containers.faults import FAULTS as CONTAINER_FAULTS
@@ -35,7 +40,7 @@ from chaos.version import code_version
 
 RESULTS = Path(".clotho/chaos")
 
-R = TypeVar("R", CellResult, DeliveryResult, restarts.RestartResult)
+R = TypeVar("R", CellResult, DeliveryResult, restarts.RestartResult, ClusterResult)
 
 
 class Results(Generic[R]):
@@ -82,12 +87,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="random faults on larger runs instead")
     parser.add_argument("--storm", type=int, metavar="PLAYS", help="storms over verification instead")
     parser.add_argument("--seed", type=int, default=1, help="of --soak")
+    parser.add_argument("--cluster", action="store_true", help="faults of three hosts instead")
     return parser.parse_args()
 
 
 def every_fault() -> list[str]:
     of_harnesses = [*harness_faults.FAULTS, *REAL]
-    return [*FAULTS, *CONTAINER_FAULTS, *tool_faults.FAULTS, *of_harnesses, *DELIVERY_FAULTS]
+    return [*FAULTS, *CONTAINER_FAULTS, *tool_faults.FAULTS, *of_harnesses, *DELIVERY_FAULTS, *CLUSTER_FAULTS]
 
 
 def every_phase() -> list[str]:
@@ -134,8 +140,10 @@ def main() -> None:
     if options.storm:
         played = asyncio.run(storm.storms(options.storm, say))
         if options.write:
-            write(options.write, None, None, None, None, None, storm.document(played, version))
+            write(options.write, None, None, None, None, None, storm.document(played, version), None)
         sys.exit(not storm.good(played))
+    if options.cluster:
+        sys.exit(not play_cluster(options, version))
     rollouts = Results(RESULTS / version, CellResult)
     contained = Results(RESULTS / version / "containers", CellResult)
     tooled = Results(RESULTS / version / "tools", CellResult)
@@ -169,6 +177,7 @@ def main() -> None:
             else None,
             delivery_matrix.document(deliveries.all(), version) if of_deliveries else None,
             None,
+            None,
         )
     say(matrix.totals(rollouts.all()))
     say(container_matrix.totals(contained.all()))
@@ -186,6 +195,20 @@ def main() -> None:
     sys.exit(not all(good))
 
 
+def play_cluster(options: argparse.Namespace, version: str) -> bool:
+    """Play faults of the cluster; returns whether none missed a target."""
+    if (reason := cluster_programs.lacking()) is not None:
+        sys.exit(f"no cluster can be made here: {reason}")
+    results = Results(RESULTS / version / "cluster", ClusterResult)
+    names = asked_for(options, [(fault, CLUSTER) for fault in CLUSTER_FAULTS])
+    played = [fault for fault, _ in left(names, results, options)]
+    asyncio.run(cluster_matrix.play_all(played, results.keep))
+    if options.write:
+        section = cluster_matrix.document(results.all(), version)
+        write(options.write, None, None, None, None, None, None, section)
+    return results.good(names)
+
+
 def write(document: Path, *matrices: str | None) -> None:
     """All matrices; one of which no cell was asked for stays as the document has it."""
     text = document.read_text() if document.exists() else ""
@@ -196,7 +219,7 @@ def write(document: Path, *matrices: str | None) -> None:
         tool_matrix.HEADING,
         container_matrix.HEADING,
     )
-    for heading in (storm.HEADING, *headings):
+    for heading in (cluster_matrix.HEADING, storm.HEADING, *headings):
         rest, found, part = rest.partition(heading)
         parts.insert(0, found + part)
     wanted = [new or old for new, old in zip(matrices, (rest, *parts), strict=True)]

@@ -16,6 +16,7 @@ from chaos.stage import APART, EQUAL, RUN, Size, Stage, stage_on
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, truncate_middle
 from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
+from clotho.journal import Journal
 from clotho.plugins.demo.execution_markers import marks_in
 from clotho.plugins.demo.provider import duplicate_calls
 from clotho.rollouts.rollout import EndEntry
@@ -182,7 +183,10 @@ async def started_again(stage: Stage, deadline: float) -> CampaignHandle:
 
 
 async def outcome(stage: Stage) -> Run:
-    journal = stage.cluster.open_journal()
+    return await outcome_in(stage.cluster.open_journal())
+
+
+async def outcome_in(journal: Journal) -> Run:
     rewards: dict[str, float] = {}
     marks: dict[str, dict[str, int]] = {}
     most_losses = turns = 0

@@ -1,9 +1,12 @@
 """The results of cells, and the counts in them."""
 
 from collections import Counter
+from typing import TypeVar
 
 from clotho.frozen_model import FrozenModel
 from clotho.plugins.demo.provider import Bill
+
+Result = TypeVar("Result", bound="CellResult")
 
 
 class Run(FrozenModel):
@@ -89,7 +92,7 @@ class CellResult(FrozenModel):
         return notes
 
 
-def compare(result: CellResult, run: Run, undisturbed: Run) -> CellResult:
+def compare(result: Result, run: Run, undisturbed: Run) -> Result:
     places = undisturbed.rewards.keys()
     unscored = len(places - run.rewards.keys())
     changed = sum(run.rewards[place] != undisturbed.rewards[place] for place in run.rewards)

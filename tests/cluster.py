@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
@@ -15,13 +15,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from clotho import application
 from clotho.config import TemporalSettings, settings_class
-from clotho.embedded.temporal_server import TemporalServer
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore, filesystem_identity
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.plugins.ssh.address import SshHost
 from clotho.processes.child import ChildProcess
+from clotho.processes.liveness import Liveness
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.task_queues import TaskQueues
@@ -144,6 +144,15 @@ class Cluster:
             await backend.destroy(held.lease)
         await backend.reap()
 
+    @asynccontextmanager
+    async def present(self, queue: str) -> AsyncIterator[None]:
+        """Who serves `queue` shows that it lives, however long it is frozen, or takes to start."""
+        beats = asyncio.create_task(Liveness(self.open_journal(), queue).run())
+        try:
+            yield
+        finally:
+            beats.cancel()
+
     async def start(
         self,
         run: str,
@@ -193,9 +202,16 @@ class ClusterReaper:
         await SandboxReaper(self._backend, owners, superseded, labels, self._lease_seconds).look()
 
 
+class AtAddress(Protocol):
+    """A Temporal server."""
+
+    @property
+    def address(self) -> str: ...
+
+
 @asynccontextmanager
 async def cluster_in(
-    temporal: TemporalServer,
+    temporal: AtAddress,
     folder: Path,
     namespace: str,
     kind: Callable[[Client, Path, str], Cluster] = Cluster,

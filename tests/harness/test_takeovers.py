@@ -19,8 +19,8 @@ from clotho.plugins.harness.program import HarnessRun
 from clotho.plugins.harness.settings import HarnessSettings
 from clotho.rollouts.agent_program import AnsweredTurn, ProgramEntry
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
-from clotho.sandbox.states import JobState
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.states import JobState
 from tests.harness.stages import Turns
 from tests.support import SHARED_LEASE, eventually
 
@@ -95,6 +95,7 @@ async def test_its_work_counts_on(sandbox: SandboxInstance) -> None:
     assert entry.end.exit_code == 0 and entry.end.seconds > SECONDS
 
 
+@pytest.mark.slow  # for as long as a harness has after its last call
 async def test_its_grace_goes_on(sandbox: SandboxInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends where the grace that the first server began is over, however patient the second one is."""
     turns = Told(sandbox)

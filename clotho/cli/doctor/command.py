@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.cli.deployment_notices import deployment_notices
+from clotho.cli.doctor import cluster
 from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
@@ -25,7 +26,7 @@ from clotho.journal import Journal
 from clotho.models.rendering.rendering import TOKENS_EXTRA, missing_packages
 from clotho.plugin import load, plugins
 from clotho.processes.ending import leave
-from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
+from clotho.processes.liveness import Sign, last_signs
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
 from clotho.runs.starting import settings_notice
@@ -68,6 +69,10 @@ def command(
     clean: Annotated[
         bool, typer.Option("--clean", help="Destroy this host's sandboxes that no rollout wants any more.")
     ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--cluster", help="Examine all hosts instead: processes, versions, queues, clocks."),
+    ] = False,
     as_json: AsJson = False,
     store: Store = None,
     temporal: Address = None,
@@ -76,7 +81,11 @@ def command(
 
     Exit status 1 if anything needs attention.
     """
-    raise typer.Exit(asyncio.run(_examine_all(load_settings(store, temporal), clean, as_json)))
+    settings = load_settings(store, temporal)
+    if whole:
+        status = asyncio.run(cluster.command(settings, make_console(), as_json))
+        leave(status)  # threads that ask what doesn't answer would be waited for
+    raise typer.Exit(asyncio.run(_examine_all(settings, clean, as_json)))
 
 
 async def _examine_all(settings: Settings, clean: bool, as_json: bool) -> int:
@@ -210,8 +219,8 @@ class Doctor:
     async def _leases(self, audit: SandboxAudit, journal: Journal, full: bool) -> list[Finding]:
         """On a full disk, workers that are there can't say so."""
         queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
-        seen = await heartbeat_ages(journal)
-        present = full or seen.get(queue, float("inf")) < LIVENESS_SECONDS
+        seen = await last_signs(journal)
+        present = full or (queue in seen and seen[queue].alive)
         held = sorted(await audit.held(), key=lambda each: each.record.lease)
         return [self._lease(each, present) for each in held] or [Finding("none")]
 
@@ -269,7 +278,7 @@ async def token_packages() -> list[Finding]:
 
 
 async def _workers(journal: Journal) -> list[Finding]:
-    found = heartbeats(await heartbeat_ages(journal))
+    found = heartbeats(await last_signs(journal))
     if (notice := await settings_notice(journal)) is not None:
         found.append(Finding("settings: not those of clotho.yaml", notice))
     return found
@@ -286,10 +295,10 @@ def _no_answer(what: str, seconds: float) -> Finding:
     return Finding(f"{what}: no answer within {seconds:g} s", f"see to its health: {CHECKED.get(what, what)}")
 
 
-def heartbeats(seen: dict[str, float]) -> list[Finding]:
+def heartbeats(seen: dict[str, Sign]) -> list[Finding]:
     """Processes by their last heartbeats, the latest first. A missing one may have been stopped on purpose."""
-    latest = sorted(seen.items(), key=lambda sign: sign[1])
+    latest = sorted(seen.items(), key=lambda sign: sign[1].age)
     return [
-        Finding(f"{name}: {'present' if age < LIVENESS_SECONDS else 'gone'}, last sign {age:.0f} s ago")
-        for name, age in latest[:SEEN_SHOWN]
+        Finding(f"{name}: {'present' if sign.alive else 'gone'}, last sign {sign.age:.0f} s ago")
+        for name, sign in latest[:SEEN_SHOWN]
     ] or [Finding("none was ever seen")]

@@ -55,6 +55,8 @@ class Provider:
     halves: bool = False
     touched: str = ""
     marks_commands: bool = True
+    latency: float = 0.0
+    """Seconds that an answer takes longer than upstream."""
     calls: list[Call] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
     _broken: bool = False
@@ -83,6 +85,7 @@ class Provider:
         body = unmarked_request(await request.body())
         if not self.halves:
             await self._held(key)
+        await asyncio.sleep(self.latency)
         # The asking process may be dead by now. Providers answer, and charge, all the same.
         try:
             answer = await self._upstream().post("/v1/chat/completions", content=body)
