@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos chaos-cluster soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -43,7 +43,7 @@ fuzz: setup
 
 # VLLM: the program, by default the one on the path.
 test-vllm: setup
-	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py
+	$(if $(VLLM),VLLM=$(abspath $(VLLM))) $(if $(WRITE),WRITE=docs/fidelity.md) $(BIN)/python -m pytest tests/real_vllm.py tests/real_vllm_harness.py
 
 # TRL: an interpreter that has TRL and Clotho, by default one made for it, of several GB.
 test-trl: setup $(if $(TRL),,.venv/trl/.complete)
@@ -118,6 +118,10 @@ chaos: setup
 	$(BIN)/python -m chaos $(if $(RESUME),--resume) --write docs/fault-matrix.md
 	$(BIN)/python -m chaos --storm 1 --write docs/fault-matrix.md
 
+# Takes root, PostgreSQL and Go; half an hour.
+chaos-cluster: setup
+	$(BIN)/python -m chaos --cluster $(if $(RESUME),--resume) --write docs/fault-matrix.md
+
 soak: setup
 	$(BIN)/python -m chaos --soak $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
@@ -139,6 +143,7 @@ docs: .venv/.complete .venv/docs/.complete
 lock: .venv/.complete
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --constraint requirements.lock --extra docker --extra s3 --extra ssh --extra tokens --extra traces pyproject.toml -o requirements-worker.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --group docs -o requirements-docs.lock
 
 clean:

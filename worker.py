@@ -24,8 +24,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymen
 from activities.budgets import BudgetWatch
 from activities.host import Activities, Host, local_activities
 from activities.llm import Model
-from activities.notifications import Notifications
+from activities.notices import Hooks
 from activities.pauses import PauseActivities
+from activities.presence import PresenceInterceptor
 from activities.turn_claims import TurnClaims
 from clotho import application, failpoints
 from clotho.config import (
@@ -44,7 +45,7 @@ from clotho.environment.pool import ProcessBounds, default_processes
 from clotho.environment.processes import end_all_groups
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
-from clotho.host import host_name
+from clotho.host import host_name, machine_id
 from clotho.identifiers.rollout_keys import is_turn_key
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
@@ -54,10 +55,12 @@ from clotho.models.backend import ModelBackend
 from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
+from clotho.monitoring.health import serve_health, worker_readiness
 from clotho.monitoring.metrics import Metrics, SandboxCounts
 from clotho.monitoring.tracing import Tracing, open_tracing
 from clotho.processes.ending import leave
 from clotho.processes.group import ProcessGroup, ProcessPlan, exit_status
+from clotho.processes.heartbeats import Heartbeats
 from clotho.processes.keys import keys_of, replace_process
 from clotho.processes.liveness import Liveness, Presence
 from clotho.processes.roles import MOST_PROCESSES, ROLES, ProcessSlot, process_layout
@@ -101,6 +104,7 @@ class Composition:
     journal: Journal
     task_queues: TaskQueues
     metrics: Metrics
+    heartbeats: Heartbeats
 
     def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
         """The version of all queues but those of one host or process, which serve every live version."""
@@ -121,6 +125,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
+                interceptors=[PresenceInterceptor(self.heartbeats)],
                 workflows=workflows,
                 activities=local,
                 no_remote_activities=True,
@@ -192,6 +197,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
+                interceptors=[PresenceInterceptor(self.heartbeats)],
                 activities=activities,
                 # The pacer bounds calls: turns that wait for one do so here, where runs share it, not in a queue
                 # that is given up after 15 s.
@@ -205,8 +211,8 @@ class Composition:
 
     def tools(self, host: Host, host_queue: str, process_queue: str) -> list[Worker]:
         in_sandbox = (*host.of_sandboxes, *host.of_verification)
-        notifications = Notifications(self.settings)
-        of_campaigns: Activities = (*host.of_campaigns, notifications.list_hooks, notifications.call_hook)
+        hooks = Hooks(self.settings)
+        of_campaigns: Activities = (*host.of_campaigns, hooks.list_hooks, hooks.call_hook)
         served = {
             self.task_queues.sandbox.queue: in_sandbox,
             host_queue: in_sandbox,
@@ -217,6 +223,7 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
+                interceptors=[PresenceInterceptor(self.heartbeats)],
                 activities=activities,
                 max_concurrent_activities=self.settings.worker.max_tool_calls,
                 max_concurrent_activity_task_polls=self.settings.worker.activity_pollers,
@@ -270,12 +277,17 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     client, store = await reach(settings, served.runtime, tracing)
     served.log()
     journal = measured_journal(store, metrics)
-    parts = Composition(settings, client, journal, TaskQueues(), metrics)
+    names: list[Liveness] = []
+    counts: SandboxCounts | None = None
+    heartbeats = Heartbeats(names, lambda: counts is not None and counts.held != 0)
+    parts = Composition(settings, client, journal, TaskQueues(), metrics, heartbeats)
+    machine, version = machine_id(), settings.worker.build_id or metadata.version("clotho-rollouts")
     namespace = served_namespace(client)
     presence = Presence(journal, namespace)
     workers: list[Worker] = []
     model: Model | None = None
     sandbox_host: Host | None = None
+    readiness = worker_readiness(client, store)
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
         on_draining: list[Callable[[], None]] = []
@@ -290,14 +302,14 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backends = parts.backends()
             pacer = parts.pacer(backends, own_queue)
             on_draining.append(pacer.stop)
-            liveness = Liveness(journal, own_queue, settings_file, namespace)
+            liveness = Liveness(journal, own_queue, settings_file, namespace, machine, version)
+            names.append(liveness)
             claims = TurnClaims(journal, presence, liveness, own_queue)
             model = parts.model(own_queue, backends, pacer, budgets, claims)
             workers += parts.llm(own_queue, model, pauses)
             background.append(tasks.create_task(pacer.run()))
             background.append(tasks.create_task(pauses.run()))
             background.append(tasks.create_task(budgets.run()))
-            background.append(tasks.create_task(liveness.run()))
         if "tools" in roles:
             tools_slot = ProcessSlot(slots / "tools")
             folder = settings.sandbox.folder_of(journal.store_identity)
@@ -322,20 +334,24 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
                 BackendsBeside(settings, folder),
             )
             background.append(tasks.create_task(reaper.run()))
-            background.append(tasks.create_task(SandboxCounts(backend, metrics).run()))
+            counts = SandboxCounts(backend, metrics)
+            background.append(tasks.create_task(counts.run()))
             background.append(tasks.create_task(sandbox_host.idle.run()))
             for queue in (host_queue, process_queue):
-                beats = Liveness(journal, queue, settings_file, namespace)
-                background.append(tasks.create_task(beats.run()))
+                names.append(Liveness(journal, queue, settings_file, namespace, machine, version))
+        await heartbeats.claim()
+        background.append(tasks.create_task(heartbeats.run()))
         background.append(tasks.create_task(_end_when_short()))
         if "workflows" in roles:
             workers += parts.workflows(sandbox_host, model)
         for worker in workers:
             tasks.create_task(worker.run())
+        background.append(tasks.create_task(serve_health(settings.health, readiness)))
         stopped = stop_signal(end_all_groups)
         log.info("serving %s", ", ".join(roles))
         await stopped.wait()
         log.info("draining")
+        readiness.draining = True
         for stop in on_draining:
             stop()
         await asyncio.gather(*(worker.shutdown() for worker in workers))
@@ -346,6 +362,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             await tracing.close()
         for task in background:
             task.cancel()
+        await heartbeats.leave()
 
 
 def stop_signal(end_children: Callable[[], None]) -> asyncio.Event:

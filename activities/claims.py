@@ -9,17 +9,28 @@ A tool's call has no fence: it shares the agent's instance with other calls, MCP
 under none. The process looks at its claim again before it makes a command (`HeldClaim`).
 """
 
+import asyncio
+import logging
 import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from clotho.environment.handles import infrastructure_wait
 from clotho.errors import ClothoError, TakenOver
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
+from clotho.journal.journal import Entry
 from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Presence, boot_seconds
 
 STANDS_SECONDS = LIVENESS_SECONDS - 2 * PERIOD_SECONDS
 """Seconds for which a claim that was looked at stands: a process whose heartbeats come in time isn't taken for gone
 earlier than a period after that."""
+
+
+STEAD_LOOK_SECONDS = 2.0
+"""Between two looks for the entry of a process in whose stead work is done."""
+
+log = logging.getLogger("clotho")
 
 
 class WorkClaim(FrozenModel):
@@ -36,6 +47,27 @@ class BegunElsewhere(ClothoError):
     def __init__(self, queue: str) -> None:
         super().__init__(f"the process at {queue} has begun this work")
         self.queue = queue
+
+
+async def in_anothers_stead(
+    journal: Journal,
+    key: str,
+    kind: type[Entry],
+    work: Coroutine[Any, Any, Entry],
+    on_found: Callable[[], None],
+) -> Entry:
+    """Do `work` until a process that was taken for gone writes its entry: it lived, cut off or frozen."""
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=STEAD_LOOK_SECONDS))[0]:
+            if (entry := await journal.read(key, kind)) is not None:
+                log.warning("%s: the process that was taken for gone has done it", key)
+                on_found()
+                return entry
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class WorkClaims:

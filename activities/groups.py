@@ -103,6 +103,7 @@ class Groups:
         item = await read_item(self._journal, request.run, request.item)
         environment = await self._environments.get(manifest)
         opening = await environment.opening(item)
+        # Kept, since the next attempt may be on a host with other tools: all siblings are offered the same.
         tools = await self._journal.once(
             tools_key(request.group), ToolManifest, lambda: self._resolve_tools(manifest, request, opening)
         )

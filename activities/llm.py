@@ -10,6 +10,7 @@ from functools import partial
 from temporalio import activity
 
 from activities.budgets import BudgetWatch
+from activities.claims import in_anothers_stead
 from activities.guard import activity_guard
 from activities.ttl_cache import TTLCache
 from activities.turn_claims import TurnClaims, TurnLook
@@ -224,10 +225,19 @@ class Model:
 
     async def _sample(self, request: TurnRequest, inputs: TurnInputs) -> TurnEntry:
         manifest, next_home = inputs.manifest, request.next_home or self._queue
-        await self._claims.begin(request, inputs.look, inputs.conversation.home)
+        taken_over = await self._claims.begin(request, inputs.look, inputs.conversation.home)
         if (plan := inputs.conversation.prompt.plan) is not None:
             planned = planned_turn(plan, request.turn, manifest.agent.kind)
             return TurnEntry(sampled=planned, next_home=next_home)
+        asking = self._ask(request, inputs, next_home)
+        if not taken_over:
+            return await asking
+        key, counted = turn_key(request.rollout, request.turn), self._metrics.count_repaid_by_partition
+        return await in_anothers_stead(self._journal, key, TurnEntry, asking, counted)
+
+    async def _ask(self, request: TurnRequest, inputs: TurnInputs, next_home: str) -> TurnEntry:
+        """Wait for a place at the model server, and ask it."""
+        manifest = inputs.manifest
         endpoint = _required(inputs.endpoint, request.run)
         call = _call(request, inputs)
         try:

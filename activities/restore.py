@@ -173,6 +173,7 @@ class Restorer:
         prompt = await self._journal.read_required(prompt_key(request.rollout), Prompt)
         spec = prompt.sandbox.spec(manifest.sandbox, variable)
         require_backend(spec, self._backend)
+        # The environment's own files, its verifier among them: no sandbox may see them.
         private = await asyncio.to_thread(sources_of, manifest.environment)
         if checkpoint is None or blob is None:
             sandbox = await self._backend.create(lease, spec, labels, private=private)

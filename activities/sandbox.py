@@ -239,6 +239,7 @@ class Sandboxes:
                 log.warning("no checkpoint: %s at %d bytes", taken.reason, taken.size)
                 return None
             await failpoints.reach("checkpoint.taken", blob_key(rollout, taken.digest))
+            # There is none where no file has changed since the last checkpoint, whose blob is kept already.
             if await asyncio.to_thread(blob.exists):
                 await self._journal.write_blob(
                     rollout, taken.digest, await asyncio.to_thread(blob.read_bytes)

@@ -258,6 +258,7 @@ class Tools:
     async def _delete_older_checkpoint(self, request: CallRequest, entry: CallEntry) -> None:
         if entry.checkpoint is None:
             return
+        # Only now that the call is journalled: until then a lost sandbox is restored from the older one.
         older = await self._sandboxes.checkpoint_after(request.sandbox_of, request.checkpoint)
         if older is not None and older.digest != entry.checkpoint.digest:
             await self._journal.delete_blob(request.sandbox_of, older.digest)

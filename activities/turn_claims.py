@@ -46,18 +46,20 @@ class TurnClaims:
         first = f"{turn_claims_prefix(request.rollout, request.turn)}{0:06}"
         return TurnLook(await self._journal.read(first, WorkClaim) is not None, at)
 
-    async def begin(self, request: TurnRequest, look: TurnLook, home: str) -> None:
+    async def begin(self, request: TurnRequest, look: TurnLook, home: str) -> bool:
         """Raise BegunElsewhere where another process may have begun the turn; claim it where that is gone.
 
-        `home` is the queue of the process that may have, if the turn before names it.
+        Returns whether it was claimed, in the stead of another. `home` is the queue of the process that may have
+        begun it, if the turn before names it.
         """
         if not look.claimed:
             home = home or await self._chosen(request)
             if home in ("", self._queue):
-                return
+                return False
             if await self._presence.serves(home):
                 raise BegunElsewhere(home)
         await self._claims.take(turn_claims_prefix(request.rollout, request.turn))
+        return True
 
     async def require(self, request: TurnRequest, look: TurnLook) -> None:
         """Raise BegunElsewhere where another process has taken the turn over since `look`.

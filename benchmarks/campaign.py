@@ -16,9 +16,8 @@ from rich.table import Table
 from benchmarks.campaign_histories import Histories, histories_of
 from benchmarks.cpu import cpu_seconds
 from benchmarks.machine import machine
+from benchmarks.production import served_by, until_registered
 from benchmarks.table import Row
-from clotho.embedded.temporal_binary import temporal_binary
-from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
 from clotho.journal import Journal
@@ -36,6 +35,8 @@ from clotho.runs.request import run_manifest
 from tests.cluster import Cluster, cluster_in
 
 BEGIN, END = "<!-- campaign: begin -->", "<!-- campaign: end -->"
+ON_POSTGRESQL = "<!-- campaign on PostgreSQL: begin -->", "<!-- campaign on PostgreSQL: end -->"
+NAMESPACE = "campaign"
 ENVIRONMENT = "benchmarks.environments:Loop"
 RUN = "empty"
 MILLION = 1_000_000
@@ -111,13 +112,16 @@ class Bench:
         return Row(f"a start that finds {SCORED:,} groups scored", f"{SCORED / seconds:,.0f} groups/s")
 
 
-async def measure(groups: int, open_groups: int) -> list[Row]:
+async def measure(groups: int, open_groups: int, postgresql: bool = False) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="clotho-bench-") as name:
         folder = Path(name)
         await asyncio.to_thread(folder.chmod, 0o711)
-        database = folder / "temporal.db"
-        server = TemporalServer(await temporal_binary(), folder / "temporal.log", ui_port=None, db=database)
-        async with server, cluster_in(server, folder / "cluster", "default") as cluster:
+        async with (
+            served_by(folder, postgresql=postgresql) as server,
+            cluster_in(server, folder / "cluster", NAMESPACE) as cluster,
+        ):
+            if postgresql:
+                await until_registered(cluster.client)
             for roles in ("llm", "workflows,tools"):
                 await cluster.start_worker(roles)
             manifest = run_manifest(ENVIRONMENT, RUN, "nop", agent=Agent(kind=AgentKind.NOP), group_size=1)
@@ -125,12 +129,14 @@ async def measure(groups: int, open_groups: int) -> list[Row]:
             bench = Bench(cluster, server.process, manifest, open_groups)
             rows = [await write_items(cluster)]
             await bench.roll_out(MILLION - open_groups, open_groups)  # the workers load what they need
+            before = await server.database_bytes()
             parts = [await bench.roll_out(first, groups) for first in POSITIONS]
+            grown = await server.database_bytes() - before
             alone = await bench.roll_out(ALONE_AT, ALONE, open_groups=1)
             rows += [
                 *rows_of(parts),
                 *room_of(parts, alone),
-                *await asyncio.to_thread(on_disk, cluster.store, database, parts),
+                *await asyncio.to_thread(on_disk, cluster.store, grown, parts),
             ]
             return [*rows, await bench.begin_again()]
 
@@ -195,14 +201,14 @@ def room_of(parts: list[Part], alone: Part) -> list[Row]:
     ]
 
 
-def on_disk(store: Path, database: Path, parts: list[Part]) -> list[Row]:
-    """The files of the groups' journal, and Temporal's database, which keeps closed workflows for a day."""
+def on_disk(store: Path, grown: int, parts: list[Part]) -> list[Row]:
+    """The files of the groups' journal, and what Temporal's database has `grown` by, which keeps them for a day."""
     groups = sum(part.groups for part in parts)
     files = [path.stat() for path in (store / RUN).glob("g*/**/*") if path.is_file()]
     blocks = sum(file.st_blocks for file in files) * 512
     return [
         Row("files in the store a group", f"{len(files) / groups:.1f}, {blocks / groups / 1024:.0f} KiB"),
-        Row("Temporal's database a group", f"{database.stat().st_size / groups / 1024:.0f} KiB"),
+        Row("Temporal's database a group", f"{grown / groups / 1024:.0f} KiB"),
     ]
 
 
@@ -226,16 +232,20 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1_000, help="groups from each position on")
     parser.add_argument("--open", type=int, default=16, help="groups that run at once")
     parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
+    parser.add_argument(
+        "--postgresql", action="store_true", help="on Temporal's production server: takes root and Go"
+    )
     options = parser.parse_args()
-    rows = asyncio.run(measure(options.groups, options.open))
+    rows = asyncio.run(measure(options.groups, options.open, options.postgresql))
     table = Table("", "measured", "aim", title=machine())
     for row in rows:
         table.add_row(row.what, row.figure, row.aim)
     Console().print(table)
     if options.write:
-        head, _, rest = options.write.read_text().partition(BEGIN)
-        tail = rest.partition(END)[2]
-        options.write.write_text(f"{head}{BEGIN}\n{markdown(rows)}\n{END}{tail}")
+        begin, end = ON_POSTGRESQL if options.postgresql else (BEGIN, END)
+        head, _, rest = options.write.read_text().partition(begin)
+        tail = rest.partition(end)[2]
+        options.write.write_text(f"{head}{begin}\n{markdown(rows)}\n{end}{tail}")
 
 
 if __name__ == "__main__":

@@ -26,25 +26,26 @@ def cpu_seconds() -> float:
     return sum(sum(map(int, status[11:15])) for status in _below().values()) / TICKS
 
 
-def memory_bytes() -> int:
-    """Used by this process and all below it; pages that several share count once."""
-    return sum(map(_proportional_bytes, _below()))
+def memory_bytes(root: int | None = None) -> int:
+    """Used by a process, by default this one, and all below it; pages that several share count once."""
+    return sum(map(_proportional_bytes, _below(root)))
 
 
-def _below() -> dict[int, list[str]]:
-    """Process -> the fields of its status, of this process and all below it."""
+def _below(root: int | None = None) -> dict[int, list[str]]:
+    """Process -> the fields of its status, of `root`, by default this process, and all below it."""
+    root = root or os.getpid()
     found = {
         int(process.name): status
         for process in Path("/proc").iterdir()
         if process.name.isdigit() and (status := _status(process)) is not None
     }
-    return {process: status for process, status in found.items() if _is_below(process, found)}
+    return {process: status for process, status in found.items() if _is_below(process, found, root)}
 
 
-def _is_below(process: int, found: dict[int, list[str]]) -> bool:
-    while process in found and process != os.getpid():
+def _is_below(process: int, found: dict[int, list[str]], root: int) -> bool:
+    while process in found and process != root:
         process = int(found[process][1])
-    return process == os.getpid()
+    return process == root
 
 
 def _status(process: Path) -> list[str] | None:

@@ -10,6 +10,11 @@ from typing import Generic, TypeVar
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from chaos import lanes, matrix, soak, ssh_host, storm
+from chaos.cluster import matrix as cluster_matrix
+from chaos.cluster import programs as cluster_programs
+from chaos.cluster.cell import PHASE as CLUSTER
+from chaos.cluster.cell import ClusterResult
+from chaos.cluster.faults import FAULTS as CLUSTER_FAULTS
 from chaos.containers import engine
 from chaos.containers import matrix as container_matrix
 from chaos.containers.faults import FAULTS as CONTAINER_FAULTS
@@ -19,6 +24,11 @@ from chaos.delivery.faults import FAULTS as DELIVERY_FAULTS
 from chaos.delivery.faults import PHASES as DELIVERY_PHASES
 from chaos.delivery.results import DeliveryResult
 from chaos.faults import FAULTS
+from chaos.harness import faults as harness_faults
+from chaos.harness import matrix as harness_matrix
+from chaos.harness import restarts
+from chaos.harness.play import play_all as play_harnesses
+from chaos.harness.scripts import REAL
 from chaos.lanes import LANES
 from chaos.phases import EVERY_PHASE, PHASES
 from chaos.results import CellResult
@@ -30,7 +40,7 @@ from chaos.version import code_version
 
 RESULTS = Path(".clotho/chaos")
 
-R = TypeVar("R", CellResult, DeliveryResult)
+R = TypeVar("R", CellResult, DeliveryResult, restarts.RestartResult, ClusterResult)
 
 
 class Results(Generic[R]):
@@ -68,9 +78,7 @@ def say(line: str) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--fault", action="append", choices=every_fault())
-    parser.add_argument(
-        "--phase", action="append", choices=[*EVERY_PHASE, *tool_faults.PHASES, *DELIVERY_PHASES]
-    )
+    parser.add_argument("--phase", action="append", choices=every_phase())
     parser.add_argument(
         "--resume", action="store_true", help="play only what this version of the code hasn't"
     )
@@ -79,11 +87,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="random faults on larger runs instead")
     parser.add_argument("--storm", type=int, metavar="PLAYS", help="storms over verification instead")
     parser.add_argument("--seed", type=int, default=1, help="of --soak")
+    parser.add_argument("--cluster", action="store_true", help="faults of three hosts instead")
     return parser.parse_args()
 
 
 def every_fault() -> list[str]:
-    return [*FAULTS, *CONTAINER_FAULTS, *tool_faults.FAULTS, *DELIVERY_FAULTS]
+    of_harnesses = [*harness_faults.FAULTS, *REAL]
+    return [*FAULTS, *CONTAINER_FAULTS, *tool_faults.FAULTS, *of_harnesses, *DELIVERY_FAULTS, *CLUSTER_FAULTS]
+
+
+def every_phase() -> list[str]:
+    of_harnesses = [*harness_faults.PHASES, *restarts.OUTPUTS]
+    return [*EVERY_PHASE, *tool_faults.PHASES, *of_harnesses, *DELIVERY_PHASES]
 
 
 def playable() -> list[Name]:
@@ -125,15 +140,21 @@ def main() -> None:
     if options.storm:
         played = asyncio.run(storm.storms(options.storm, say))
         if options.write:
-            write(options.write, None, None, None, None, storm.document(played, version))
+            write(options.write, None, None, None, None, None, storm.document(played, version), None)
         sys.exit(not storm.good(played))
+    if options.cluster:
+        sys.exit(not play_cluster(options, version))
     rollouts = Results(RESULTS / version, CellResult)
     contained = Results(RESULTS / version / "containers", CellResult)
     tooled = Results(RESULTS / version / "tools", CellResult)
+    harnessed = Results(RESULTS / version / "harness", CellResult)
+    started_anew = Results(RESULTS / version / "restarts", restarts.RestartResult)
     deliveries = Results(RESULTS / version / "delivery", DeliveryResult)
     of_rollouts = asked_for(options, playable())
     of_contained = chosen(options, CONTAINER_FAULTS if engine.can_be_started() else (), PHASES)
     of_tools = asked_for(options, tool_faults.playable())
+    of_harnesses = asked_for(options, harness_faults.playable())
+    of_restarts = asked_for(options, restarts.playable())
     of_deliveries = chosen(options, DELIVERY_FAULTS, DELIVERY_PHASES)
     names = left(of_rollouts, rollouts, options)
     expected = None
@@ -142,6 +163,8 @@ def main() -> None:
     if names := left(of_contained, contained, options):
         asyncio.run(lanes.play_all(names, CONTAINER_FAULTS, contained.keep, options.lanes, contained=True))
     asyncio.run(play_tools(left(of_tools, tooled, options), tooled.keep, options.lanes))
+    asyncio.run(play_harnesses(left(of_harnesses, harnessed, options), harnessed.keep, options.lanes))
+    asyncio.run(restarts.play_all(left(of_restarts, started_anew, options), started_anew.keep, options.lanes))
     asyncio.run(play_deliveries(left(of_deliveries, deliveries, options), deliveries.keep, options.lanes))
     if options.write:
         write(
@@ -149,28 +172,54 @@ def main() -> None:
             matrix.document(rollouts.all(), expected, version) if expected is not None else None,
             container_matrix.document(contained.all(), version) if of_contained else None,
             tool_matrix.document(tooled.all(), version) if of_tools else None,
+            harness_matrix.document(harnessed.all(), started_anew.all(), version)
+            if of_harnesses or of_restarts
+            else None,
             delivery_matrix.document(deliveries.all(), version) if of_deliveries else None,
+            None,
             None,
         )
     say(matrix.totals(rollouts.all()))
     say(container_matrix.totals(contained.all()))
     say(tool_matrix.totals(tooled.all()))
+    say(harness_matrix.totals(harnessed.all()))
     say(delivery_matrix.totals(deliveries.all()))
     good = (
         rollouts.good(of_rollouts),
         contained.good(of_contained),
         tooled.good(of_tools),
+        harnessed.good(of_harnesses),
+        started_anew.good(of_restarts),
         deliveries.good(of_deliveries),
     )
     sys.exit(not all(good))
+
+
+def play_cluster(options: argparse.Namespace, version: str) -> bool:
+    """Play faults of the cluster; returns whether none missed a target."""
+    if (reason := cluster_programs.lacking()) is not None:
+        sys.exit(f"no cluster can be made here: {reason}")
+    results = Results(RESULTS / version / "cluster", ClusterResult)
+    names = asked_for(options, [(fault, CLUSTER) for fault in CLUSTER_FAULTS])
+    played = [fault for fault, _ in left(names, results, options)]
+    asyncio.run(cluster_matrix.play_all(played, results.keep))
+    if options.write:
+        section = cluster_matrix.document(results.all(), version)
+        write(options.write, None, None, None, None, None, None, section)
+    return results.good(names)
 
 
 def write(document: Path, *matrices: str | None) -> None:
     """All matrices; one of which no cell was asked for stays as the document has it."""
     text = document.read_text() if document.exists() else ""
     rest, parts = text, list[str]()
-    headings = (delivery_matrix.HEADING, tool_matrix.HEADING, container_matrix.HEADING)
-    for heading in (storm.HEADING, *headings):
+    headings = (
+        delivery_matrix.HEADING,
+        harness_matrix.HEADING,
+        tool_matrix.HEADING,
+        container_matrix.HEADING,
+    )
+    for heading in (cluster_matrix.HEADING, storm.HEADING, *headings):
         rest, found, part = rest.partition(heading)
         parts.insert(0, found + part)
     wanted = [new or old for new, old in zip(matrices, (rest, *parts), strict=True)]

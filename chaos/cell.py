@@ -11,10 +11,12 @@ from chaos import sandboxes
 from chaos.faults import Fault
 from chaos.phases import Hit, Phase, fail_folder
 from chaos.results import CellResult, Run, compare
-from chaos.stage import APART, EQUAL, RUN, Servers, Size, Stage, stage_on
+from chaos.servers import Servers
+from chaos.stage import APART, EQUAL, RUN, Size, Stage, stage_on
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, truncate_middle
 from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
+from clotho.journal import Journal
 from clotho.plugins.demo.execution_markers import marks_in
 from clotho.plugins.demo.provider import duplicate_calls
 from clotho.rollouts.rollout import EndEntry
@@ -38,7 +40,7 @@ async def undisturbed(servers: Servers, name: str, size: Size, images: Path | No
     async with stage_on(servers, name, size, small_disks=(), slow={}, images=images) as stage:
         await stage.start_workers()
         await completion(stage, await stage.start_campaign(), most_restarts=0)
-        return await outcome(stage)
+        return (await outcome(stage)).model_copy(update={"turns": None})
 
 
 def target(run: Run) -> str:
@@ -87,7 +89,7 @@ async def measured(
     stage: Stage, fault: Fault, phase: Phase, rollout: str, expected: Run, result: CellResult
 ) -> CellResult:
     fail_folder(stage).mkdir()
-    stage.provider.hold = phase.held(rollout)
+    stage.provider.hold, stage.provider.halves = phase.held(rollout), phase.halves_answer
     rules = ",".join(filter(None, (phase.rules(rollout), fault.rules)))
     await stage.start_workers(CLOTHO_FAIL=rules, CLOTHO_FAIL_FOLDER=str(fail_folder(stage)))
     handle = await stage.start_campaign()
@@ -181,10 +183,13 @@ async def started_again(stage: Stage, deadline: float) -> CampaignHandle:
 
 
 async def outcome(stage: Stage) -> Run:
-    journal = stage.cluster.open_journal()
+    return await outcome_in(stage.cluster.open_journal())
+
+
+async def outcome_in(journal: Journal) -> Run:
     rewards: dict[str, float] = {}
     marks: dict[str, dict[str, int]] = {}
-    most_losses = 0
+    most_losses = turns = 0
     for group, entry in await scored_groups(journal, RUN):
         for number, sibling in enumerate(entry.siblings):
             place = f"{group}/r{number}"
@@ -194,11 +199,12 @@ async def outcome(stage: Stage) -> Run:
             rewards[place], marks[place] = reward.score, dict(marks_in(reward.log))
             end = await journal.read_required(end_key(sibling.rollout), EndEntry)
             most_losses = max(most_losses, len(end.summary.losses))
+            turns += end.summary.turns
             transcript = await read_transcript(journal, sibling.rollout, end.summary.turns)
             for child, did in await all_descendants(journal, transcript):
                 if child.parent == sibling.rollout:
                     marks[child.rollout] = dict(marks_in(last_words(did.messages)))
-    return Run(rewards=rewards, marks=marks, most_losses=most_losses)
+    return Run(rewards=rewards, marks=marks, most_losses=most_losses, turns=turns)
 
 
 async def orphaned(stage: sandboxes.Host) -> tuple[int, list[str]]:

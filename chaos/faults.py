@@ -17,8 +17,8 @@ from chaos import sandboxes
 from chaos.disk import SmallDisk
 from chaos.namespaces import MOST_LOSSES, move_to_another_namespace
 from chaos.phases import BEFORE_A_TURN, EVERY_PHASE, IN_A_TURN, LOCAL_STEPS, PHASES, Hit, fail_folder, paused
+from chaos.servers import ScriptedTasks
 from chaos.stage import HEARTBEAT, ROLES, RUN, SANDBOXES, STORE, Size, Stage
-from chaos.tools.scripts import ToolScript
 from chaos.waiting import until
 from clotho.identifiers.ids import campaign_id, group_of
 from clotho.processes.liveness import LIVENESS_SECONDS
@@ -76,7 +76,7 @@ class Fault:
     """The stage has two workers with all roles, in which turns are steps of their workflow's process."""
     most_repaid: int = 0
     """Answers that may be paid for twice."""
-    script: ToolScript | None = None
+    script: ScriptedTasks | None = None
     """The tasks with a tool that are struck; None: those of the embedded model."""
 
     @property

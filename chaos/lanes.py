@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from chaos.cell import play, undisturbed
 from chaos.containers.engine import make_images
@@ -11,11 +12,20 @@ from chaos.faults import Fault
 from chaos.phases import EVERY_PHASE
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
-from chaos.stage import Servers, Size, servers_in
+from chaos.servers import Servers, servers_in
+from chaos.stage import Size
 from chaos.table import Name
 
 LANES = 2
 """Most of a cell is waiting, but with three on two cores workers start too slowly for the times to mean much."""
+
+
+class Played(Protocol):
+    @property
+    def problem(self) -> str | None: ...
+
+
+P = TypeVar("P", bound=Played)
 
 
 async def play_all(
@@ -54,8 +64,8 @@ async def in_lanes(
     names: Sequence[Name],
     folder: Path,
     lanes: int,
-    one: Callable[[Servers, Name], Awaitable[CellResult]],
-    keep: Callable[[CellResult], None],
+    one: Callable[[Servers, Name], Awaitable[P]],
+    keep: Callable[[P], None],
     short_histories: bool = False,
 ) -> None:
     """Play `one` of each name; servers have their files in `folder`."""

@@ -10,7 +10,7 @@ from chaos.sandboxes import kill_supervisors, marks
 from chaos.stage import TOOLS, Stage
 from chaos.waiting import until
 from clotho.identifiers.ids import call_id, child_id
-from clotho.identifiers.rollout_keys import call_key, delegation_key, end_key, reward_key, turn_key
+from clotho.identifiers.rollout_keys import asked_key, call_key, delegation_key, end_key, reward_key, turn_key
 
 SLOW_COMMAND = 4
 """Seconds that a command takes which is to be met in its middle."""
@@ -36,6 +36,8 @@ class Phase:
         stage, phase.points[-1]
     )
     holds_call: bool = False
+    halves_answer: bool = False
+    """The call is held when half of its answer has come."""
     slows_command: bool = False
 
     def rules(self, rollout: str) -> str:
@@ -55,6 +57,7 @@ def keys_of(rollout: str) -> Mapping[str, str]:
     return {
         "rollout": rollout,
         "turn": turn_key(rollout, STEP),
+        "asked": asked_key(rollout, STEP),
         "call": call_key(rollout, call),
         "delegation": delegation_key(rollout, call),
         "child": child_id(rollout, call),

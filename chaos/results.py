@@ -1,9 +1,12 @@
 """The results of cells, and the counts in them."""
 
 from collections import Counter
+from typing import TypeVar
 
 from clotho.frozen_model import FrozenModel
 from clotho.plugins.demo.provider import Bill
+
+Result = TypeVar("Result", bound="CellResult")
 
 
 class Run(FrozenModel):
@@ -18,6 +21,8 @@ class Run(FrozenModel):
     """
     most_losses: int = 0
     """How many sandboxes the rollout lost that lost most."""
+    turns: int | None = None
+    """How many turns all rollouts have; None where it doesn't matter."""
 
     @property
     def calls(self) -> int:
@@ -36,6 +41,8 @@ class CellResult(FrozenModel):
     """Answers that may be paid for twice: where a process was frozen for so long that it was taken for gone."""
     rerun: int = 0
     rewards_changed: int = 0
+    further_turns: int = 0
+    """Turns beyond those of the undisturbed run: a call that was made again under another name."""
     orphans: tuple[str, ...] = ()
     to_reaper: int = 0
     """Sandboxes that were left for the reaper, and gone after its pass."""
@@ -65,6 +72,7 @@ class CellResult(FrozenModel):
             f"repaid {self.bill.repaid}": self.bill.repaid > self.repaid_limit,
             f"re-run {self.rerun}": self.rerun,
             f"rewards changed {self.rewards_changed}": self.rewards_changed,
+            f"{self.further_turns} further turns": self.further_turns,
             f"orphans {len(self.orphans)}": self.orphans,
             f"late: {self.recovery:g} s": late,
             f"{self.losses} sandboxes of a rollout lost": too_many,
@@ -84,7 +92,7 @@ class CellResult(FrozenModel):
         return notes
 
 
-def compare(result: CellResult, run: Run, undisturbed: Run) -> CellResult:
+def compare(result: Result, run: Run, undisturbed: Run) -> Result:
     places = undisturbed.rewards.keys()
     unscored = len(places - run.rewards.keys())
     changed = sum(run.rewards[place] != undisturbed.rewards[place] for place in run.rewards)
@@ -94,4 +102,6 @@ def compare(result: CellResult, run: Run, undisturbed: Run) -> CellResult:
         lost += (should - ran).total()
         rerun += (ran - should).total()
     counts = {"lost": unscored + lost, "rerun": rerun, "rewards_changed": changed}
+    if undisturbed.turns is not None and run.turns is not None:
+        counts["further_turns"] = max(0, run.turns - undisturbed.turns)
     return result.model_copy(update={**counts, "losses": run.most_losses})

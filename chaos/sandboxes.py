@@ -29,20 +29,19 @@ async def leases_of(stage: Stage, rollout: str) -> list[str]:
     return [lease for lease in await held(stage) if is_part_of(lease, rollout)]
 
 
-async def marks(stage: Stage, rollout: str) -> Counter[str]:
+async def marks(stage: Stage, rollout: str, file: str = MARKS) -> Counter[str]:
     """Call -> how often it has run so far, in the sandboxes that the rollout has now."""
-    return await asyncio.to_thread(
-        _marks_in_workspaces, stage.sandbox_folder, await leases_of(stage, rollout)
-    )
+    leases = await leases_of(stage, rollout)
+    return await asyncio.to_thread(_marks_in_workspaces, stage.sandbox_folder, leases, Path(file).name)
 
 
-def _marks_in_workspaces(root: Path, leases: list[str]) -> Counter[str]:
+def _marks_in_workspaces(root: Path, leases: list[str], name: str) -> Counter[str]:
     found: Counter[str] = Counter()
     for lease in leases:
         in_container = ContainerFolder.of_lease(root / "containers", lease).files
         for files in (kill_processes.files_of_lease(root, lease), in_container):
             with suppress(FileNotFoundError):
-                found.update((files / "disk" / "work" / Path(MARKS).name).read_text().split())
+                found.update((files / "disk" / "work" / name).read_text().split())
     return found
 
 

@@ -12,7 +12,8 @@ from chaos.faults import FAULTS, Fault, partition
 from chaos.phases import Hit, fail_folder
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
-from chaos.stage import DISK_MEGABYTES, ROLES, RUN, Servers, Size, Stage, servers_in, stage_on
+from chaos.servers import Servers, servers_in
+from chaos.stage import DISK_MEGABYTES, ROLES, RUN, Size, Stage, stage_on
 from chaos.table import shown
 
 SIZE = Size(groups=16, group_size=4)

@@ -13,12 +13,9 @@ from pathlib import Path
 from chaos.containers.engine import PodmanEngine, engine_in
 from chaos.disk import SmallDisk
 from chaos.link import Link
+from chaos.servers import ScriptedTasks, Servers, Upstream
 from chaos.ssh_host import SandboxHost, sandbox_host_in
-from chaos.tools.scripts import ToolScript
 from clotho.config import SandboxSettings, TemporalSettings
-from clotho.embedded.model import EmbeddedModelServer
-from clotho.embedded.temporal_binary import temporal_binary
-from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import BEGAN, group_id, group_of, rollout_id
 from clotho.identifiers.rollout_keys import lease_key
@@ -27,6 +24,7 @@ from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.demo.kill_processes import files_of_lease
 from clotho.plugins.demo.provider import Provider
 from clotho.processes.child import ChildProcess
+from clotho.rollouts.agent import Agent
 from clotho.run_settings import RunSettings
 from clotho.runs.campaigns import CampaignHandle
 from clotho.runs.operations import Operations
@@ -49,12 +47,10 @@ EQUAL = dict.fromkeys(("one", "other"), f"{LLM},{TOOLS}")
 STORE, SANDBOXES = "store", "sandboxes"
 DISK_MEGABYTES = {STORE: 16, SANDBOXES: 512}
 
-SHORT_HISTORIES = {"limit.historyCount.suggestContinueAsNew": 16}
-"""Events: fewer than two turns leave behind, and more than a campaign needs to note the first group it adopts."""
-
-CONTAINED = RunSettings(
-    sandbox=DockerConfig(image=IMAGE, pull="never", workdir="/work").model_dump_json(), memory_mb=256
-)
+CONTAINED = {
+    "sandbox": DockerConfig(image=IMAGE, pull="never", workdir="/work").model_dump_json(),
+    "memory_mb": 256,
+}
 OUTSIDE = "/etc/left-by-a-command"
 """Touched by every command in a container, so that its verifier's is made of a commit."""
 
@@ -66,36 +62,6 @@ class Size:
 
 
 @dataclass
-class Servers:
-    """Temporal with a database, and the embedded model: shared by cells that are played one after another."""
-
-    folder: Path
-    temporal: TemporalServer
-    model: EmbeddedModelServer
-
-    async def forget_everything(self) -> None:
-        """Temporal dies and its database is deleted."""
-        await self.temporal.kill()
-        for file in self.folder.glob("temporal.db*"):
-            file.unlink()
-        await self.temporal.start()
-
-
-@asynccontextmanager
-async def servers_in(folder: Path, short_histories: bool = False) -> AsyncIterator[Servers]:
-    """With `short_histories`, Temporal suggests to continue as new so often that rollouts do within two turns."""
-    await asyncio.to_thread(folder.mkdir, mode=0o711, parents=True)
-    binary = await temporal_binary()
-    config = {**DYNAMIC_CONFIG, **(SHORT_HISTORIES if short_histories else {})}
-    log, db = folder / "temporal.log", folder / "temporal.db"
-    async with AsyncExitStack() as stack:
-        temporal = TemporalServer(binary, log, ui_port=None, db=db, dynamic_config=config)
-        await stack.enter_async_context(temporal)
-        model = await stack.enter_async_context(EmbeddedModelServer(folder / "model.log"))
-        yield Servers(folder, temporal, model)
-
-
-@dataclass
 class Stage:
     """One cell's own namespace, store, sandboxes, provider, link to Temporal and workers."""
 
@@ -103,6 +69,8 @@ class Stage:
     cluster: Cluster
     provider: Provider
     provider_url: str
+    upstream: Upstream
+    """The model server behind the provider."""
     link: Link
     disks: Mapping[str, SmallDisk]
     """Those that were asked for, by the folder that is on them."""
@@ -111,7 +79,8 @@ class Stage:
     """That of its sandboxes; None where they are in no container."""
     ssh: SandboxHost | None = None
     """The host of its sandboxes; None where they are made by workers."""
-    environment: str = ENVIRONMENT
+    script: ScriptedTasks | None = None
+    """The tasks that are played in place of those of the embedded model."""
     workers: Mapping[str, str] = field(default_factory=lambda: APART)
     """Roles of its workers, by their names."""
     deaths: list[float] = field(default_factory=list)
@@ -186,11 +155,12 @@ class Stage:
         return await self.cluster.start(
             RUN,
             self.provider_url,
-            environment=self.environment,
-            model=self.servers.model.model,
+            environment=ENVIRONMENT if self.script is None else self.script.environment,
+            model=self.upstream.model,
             groups=self.size.groups,
             group_size=self.size.group_size,
             seed=SEED,
+            agent=Agent() if self.script is None else self.script.agent,
             settings=self._settings,
         )
 
@@ -205,9 +175,9 @@ class Stage:
 
     @property
     def _settings(self) -> RunSettings:
-        if self.engine is not None:
-            return CONTAINED
-        return RunSettings() if self.ssh is None else RunSettings(sandbox="ssh")
+        sandbox = {"sandbox": "ssh"} if self.ssh is not None else {}
+        settings = RunSettings() if self.script is None else self.script.settings
+        return settings.model_copy(update=CONTAINED if self.engine is not None else sandbox)
 
     @property
     def last_words(self) -> str:
@@ -291,7 +261,7 @@ async def stage_on(
     slow: Mapping[str, int],
     images: Path | None = None,
     through_ssh: bool = False,
-    script: ToolScript | None = None,
+    script: ScriptedTasks | None = None,
     workers: Mapping[str, str] = APART,
 ) -> AsyncIterator[Stage]:
     """Everything ends with it: workers, sandboxes and mounts. With `images`, sandboxes are in containers.
@@ -319,16 +289,17 @@ async def stage_on(
             docker_host=engine.address if engine else None,
             ssh_host=far.settings if far else None,
         )
-        upstream, environment = servers.model.url, ENVIRONMENT
+        upstream: Upstream = servers.model
         if script is not None:
-            scripted = script.model(max(slow.values(), default=0))
-            upstream = (await stack.enter_async_context(serving(scripted))).removesuffix("/v1")
-            environment = script.environment
-        provider = Provider(upstream, lambda key: journalled(cluster.store, key), slow)
+            serving_script = script.served(folder, max(slow.values(), default=0))
+            upstream = await stack.enter_async_context(serving_script)
+        provider = Provider(upstream.url, lambda key: journalled(cluster.store, key), slow)
         provider.marks_commands = script is None
         provider.touched = OUTSIDE if engine else ""
         url = await stack.enter_async_context(serving(provider))
-        stage = Stage(servers, cluster, provider, url, link, disks, size, engine, far, environment, workers)
+        stage = Stage(
+            servers, cluster, provider, url, upstream, link, disks, size, engine, far, script, workers
+        )
         stack.push_async_callback(end, stage)
         yield stage
 

@@ -13,7 +13,7 @@ from itertools import product
 
 from benchmarks.machine import machine
 from chaos.scratch import scratch
-from chaos.stage import Servers, servers_in
+from chaos.servers import Servers, servers_in
 from chaos.verifiers import KINDS, VerifierConfig
 from clotho.config import TemporalSettings
 from clotho.identifiers.ids import group_id, rollout_id

@@ -27,7 +27,7 @@ from clotho.frozen_model import FrozenModel, field_errors
 from clotho.logs import LogFormat
 from clotho.plugin_settings import Kind, settings_sections
 from clotho.run_settings import RunSettings
-from clotho.worker_settings import MetricsSettings, TracingSettings, WorkerSettings
+from clotho.worker_settings import HealthSettings, MetricsSettings, TracingSettings, WorkerSettings
 
 CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
@@ -120,6 +120,7 @@ class Settings(BaseSettings):
     temporal: TemporalSettings = TemporalSettings()
     worker: WorkerSettings = WorkerSettings()
     metrics: MetricsSettings = MetricsSettings()
+    health: HealthSettings = HealthSettings()
     tracing: TracingSettings = TracingSettings()
     sandbox: SandboxSettings = SandboxSettings()
     run: RunSettings = RunSettings()

@@ -1,8 +1,10 @@
 """This machine: the name that it keeps, and the programs on it."""
 
+import hashlib
 import platform
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from clotho.config import Settings, cache_folder
@@ -12,13 +14,26 @@ def host_name(settings: Settings) -> str:
     """The configured name, else one that is made on first use and kept: it must outlive restarts."""
     if settings.host is not None:
         return settings.host
-    path = cache_folder() / "host"
+    return _kept("host", f"{platform.node().lower()[:32]}-{uuid.uuid4().hex[:8]}")
+
+
+def machine_id() -> str:
+    """This machine, told apart from others that have its name, its home or an image in common with it."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    parts = (_kept("machine", uuid.uuid4().hex), platform.node(), boot.read_text() if boot.exists() else "")
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
+
+
+def _kept(name: str, new: str) -> str:
+    """What the cache folder keeps under `name`; it begins with `new`, all of it at once."""
+    path = cache_folder() / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with path.open("x") as file:
-            file.write(f"{platform.node().lower()[:32]}-{uuid.uuid4().hex[:8]}")
-    except FileExistsError:
-        pass
+    if not path.exists():
+        draft = path.with_name(f"{name}.{uuid.uuid4().hex}")
+        draft.write_text(new)
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)
+        draft.unlink()
     return path.read_text()
 
 

@@ -81,6 +81,15 @@ class MetricsSettings(FrozenModel):
     """The address to serve metrics at; 0.0.0.0: every address of this machine."""
 
 
+class HealthSettings(FrozenModel):
+    """`/healthz` and `/readyz` of a worker process."""
+
+    port: int = Field(default=9564, ge=0, le=65_535)
+    """First port for health checks; 0: none. Each process takes the first free one of the 32 from it on."""
+    host: str = "127.0.0.1"
+    """The address to answer health checks at; 0.0.0.0: every address of this machine."""
+
+
 class TracingSettings(FrozenModel):
     """Traces of what worker processes do."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
@@ -15,7 +15,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from clotho import application
 from clotho.config import TemporalSettings, settings_class
-from clotho.embedded.temporal_server import TemporalServer
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore, filesystem_identity
 from clotho.models.backend import Inference
@@ -203,9 +202,16 @@ class ClusterReaper:
         await SandboxReaper(self._backend, owners, superseded, labels, self._lease_seconds).look()
 
 
+class AtAddress(Protocol):
+    """A Temporal server."""
+
+    @property
+    def address(self) -> str: ...
+
+
 @asynccontextmanager
 async def cluster_in(
-    temporal: TemporalServer,
+    temporal: AtAddress,
     folder: Path,
     namespace: str,
     kind: Callable[[Client, Path, str], Cluster] = Cluster,

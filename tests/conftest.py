@@ -16,7 +16,7 @@ from tests.cluster import Cluster, cluster_in
 from tests.support import PATIENCE_SECONDS
 
 LOG_SHOWN = 6_000
-FIRST = ("sandbox", "tools", "chaos", "workflows", "cli", "examples", "atropos", "docs")
+FIRST = ("sandbox", "tools", "chaos", "workflows", "harness", "cli", "deploy", "examples", "atropos", "docs")
 """Folders whose files take minutes: begun last, one would be waited for alone. The first need no Temporal server:
 where there is none yet, it is built meanwhile."""
 LAST = "unit"
@@ -36,8 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """In the process that starts those of xdist: have servers built while they run tests that need none."""
     if session.config.getoption("numprocesses", None):
+        slow = [] if "not slow" in session.config.getoption("markexpr") else ["--slow"]
+        command = [sys.executable, "-m", "tests.programs", *slow]
         session.config.stash[PROGRAMS] = subprocess.Popen(
-            [sys.executable, "-m", "tests.programs"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
 

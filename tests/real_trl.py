@@ -7,8 +7,9 @@ import asyncio
 import os
 from pathlib import Path
 
-from clotho.plugins.orders.client import RolloutClient
-from clotho.plugins.orders.messages import GroupOrder
+from clotho_client.client import RolloutClient
+from clotho_client.orders import GroupOrder
+
 from clotho.plugins.trainers.trl import group_names
 from examples.trl_tiny.chain import Chain, Training, chain_in
 from examples.trl_tiny.comparison import play

@@ -27,7 +27,6 @@ from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import (
     Inference,
-    LogprobsMode,
     PriorTurn,
     SampledTokens,
     SampledTurn,
@@ -43,8 +42,6 @@ from clotho.models.token_server import TokenRequest
 from clotho.models.vllm import VLLMCompletions, VLLMGenerate
 from clotho.models.write_ahead import FlushPolicy
 from clotho.plugins.atropos.trainable import check_sampling
-from clotho.processes.child import ChildProcess
-from clotho.processes.ports import free_port
 from clotho.rollouts.branches import branches_of
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.transcript import Step, Transcript
@@ -52,10 +49,10 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.testing.scripted_model import serving
 from clotho.tools.registry import Registry
 from clotho.tools.resolution import resolve
-from tests.support import eventually
+from tests.fidelity_page import Table, write_row
 from tests.token_servers import Relay
+from tests.vllm_server import Server, vllm_server
 
-START_SECONDS = 400.0
 CONTEXT = 1024
 TURNS = 12
 EOS = 2
@@ -74,13 +71,6 @@ TASKS = (
     "Append the line 'noon' to the file /tmp/qz.csv",
 )
 ENDPOINTS = (Inference.VLLM_GENERATE, Inference.VLLM_COMPLETIONS)
-VARIABLES = (
-    "VLLM_CPU_KVCACHE_SPACE=1",
-    "VLLM_NO_USAGE_STATS=1",
-    "VLLM_SERVER_DEV_MODE=1",
-    "DO_NOT_TRACK=1",
-    "HF_HUB_OFFLINE=1",
-)
 DEFAULTS = {
     "eos_token_id": EOS,
     "temperature": 0.5,
@@ -93,12 +83,6 @@ DEFAULTS = {
     "max_new_tokens": 4,
 }
 """A model's generation_config, all of which must come to nothing."""
-
-
-@dataclass(frozen=True)
-class Server:
-    url: str
-    mode: LogprobsMode
 
 
 @dataclass(frozen=True)
@@ -145,30 +129,8 @@ async def vllm(
 ) -> AsyncIterator[Server]:
     model = shutil.copytree(BUNDLED, tmp_path_factory.mktemp("model") / TINY)
     (model / "generation_config.json").write_text(json.dumps(DEFAULTS))
-    program, port = Path(os.environ.get("VLLM", "vllm")), free_port()
-    command = ["env", f"PATH={program.parent}:{os.environ['PATH']}", *VARIABLES, str(program), "serve"]
-    command += [str(model), "--host", "127.0.0.1", "--port", str(port), "--served-model-name", TINY]
-    command += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "16"]
-    command += ["--max-num-batched-tokens", str(CONTEXT), "--enforce-eager", "--enable-scale-out"]
-    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
-    command += ["--logprobs-mode", f"{request.param}_logprobs"]
-    server = ChildProcess(command, tmp_path_factory.mktemp("vllm") / "log")
-    url = f"http://127.0.0.1:{port}"
-    await server.start()
-    try:
-        async with httpx.AsyncClient(timeout=5) as client:
-
-            async def healthy() -> bool:
-                assert server.running, server.output[-3_000:]
-                try:
-                    return (await client.get(f"{url}/health")).is_success
-                except httpx.TransportError:
-                    return False
-
-            await eventually(healthy, "vLLM's answer", START_SECONDS)
-        yield Server(url, request.param)
-    finally:
-        await server.stop()
+    async with vllm_server(model, tmp_path_factory.mktemp("vllm"), request.param, CONTEXT) as server:
+        yield server
 
 
 @asynccontextmanager
@@ -218,7 +180,7 @@ async def test_tokens_and_logprobs_are_those_of_the_server(
     assert measured.trainable is (temperature == 1.0 or vllm.mode == "processed")
     if "WRITE" in os.environ:
         cells = (inference, vllm.mode, f"{temperature:g}", *measured.cells())
-        write(Path(os.environ["WRITE"]), 0, 3, cells)
+        write_row(Path(os.environ["WRITE"]), Table.TURNS, 3, cells)
 
 
 @pytest.mark.parametrize("inference", ENDPOINTS)
@@ -263,7 +225,7 @@ async def test_whole_conversations_extend_what_was_sampled(
     if "WRITE" in os.environ:
         cells = (inference, vllm.mode, CONVERSATIONS, measured.turns, calls, branches, measured.resumed)
         rest = (measured.tokens, f"{sum(alike)} of {len(alike)}", f"{measured.worst_logprob:.1e}")
-        write(Path(os.environ["WRITE"]), 1, 2, (*map(str, cells), *map(str, rest)))
+        write_row(Path(os.environ["WRITE"]), Table.CONVERSATIONS, 2, (*map(str, cells), *map(str, rest)))
 
 
 async def test_the_models_own_defaults_are_there_to_be_overridden(vllm: Server) -> None:
@@ -431,45 +393,3 @@ def off_by(policy: Policy, tokens: SampledTokens, temperature: float) -> float:
         row = log_softmax(policy.model.extend([Extension(cache, unseen)]) / temperature)[0]
         worst, unseen = max(worst, abs(float(row[token]) - logprob)), [token]
     return worst
-
-
-TITLE = """\
-# Fidelity
-
-Are the tokens and logprobs that a trainer gets those that the server sampled? `make test-vllm WRITE=1` measures
-it: turns of the embedded model's weights, sampled by a real vLLM 0.32 on a CPU. The connection of every second
-turn is cut after six events, and the turn goes on from its journalled tokens. The model's own generation_config
-asks for another temperature, truncation, penalties and length, none of which may have an effect.
-
-*same ids*: uncut turns have the ids of the same request, sent to the server itself. *off by*: the largest
-difference to the logprobs that the embedded model computes for the same tokens, at temperature 1 where vLLM's
-are `raw`, and at the turn's temperature where they are `processed` (`--logprobs-mode processed_logprobs`).
-Clotho's probe at the start finds out which they are, and `serve` refuses those that would bias a trainer.
-
-| endpoint | logprobs | temperature | turns | resumed | tokens | same ids | off by (nats) | `serve` |
-|---|---|---|---|---|---|---|---|---|
-"""
-
-
-SECOND = """
-## Whole conversations
-
-Tasks, the model's tool calls, their results and further questions, up to six turns each, at temperature 1.
-Every second turn is cut off and goes on from its tokens. Every prompt must begin with the tokens of the turn
-before, so that a conversation is one branch. Where a history was compacted, the next turn begins another. First
-prompts must be those that vLLM renders itself. The other columns are as above.
-
-| endpoint | logprobs | conversations | turns | calls | branches | resumed | tokens | same ids | off by (nats) |
-|---|---|---|---|---|---|---|---|---|---|
-"""
-
-
-def write(path: Path, table: int, keys: int, cells: tuple[str, ...]) -> None:
-    """Put a row into one of the page's tables, in the place of that with the same first `keys` cells."""
-    first, _, second = (path.read_text() if path.exists() else "").partition(SECOND)
-    tables = [[line for line in part.splitlines() if line.startswith("| vllm")] for part in (first, second)]
-    key = f"| {' | '.join(cells[:keys])} |"
-    kept = [row for row in tables[table] if not row.startswith(key)]
-    tables[table] = sorted([*kept, f"| {' | '.join(cells)} |"])
-    before, after = ("".join(f"{row}\n" for row in rows) for rows in tables)
-    path.write_text(TITLE + before + SECOND + after)

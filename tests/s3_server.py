@@ -1,8 +1,6 @@
 """An S3 server for tests and benchmarks: versitygw, which keeps objects as files in a folder."""
 
 import asyncio
-import fcntl
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ import httpx
 
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
+from tests.go_programs import go_program
 from tests.support import PATIENCE_SECONDS
 
 GO_PACKAGE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
@@ -92,33 +91,5 @@ async def s3_server_process(binary: Path, folder: Path) -> AsyncIterator[S3Serve
 
 
 async def s3_server_binary(cache: Path, *, on_path: Path | None, go: Path | None) -> Path | None:
-    """The one that is there, else one built with `go` and kept in folder `cache`; None without either.
-
-    It is linked statically, so that it can be all that there is in a container.
-    """
-    cached = cache / "versitygw"
-    if on_path is not None or cached.exists() or go is None:
-        return on_path or (cached if cached.exists() else None)
-    await asyncio.to_thread(cache.mkdir, parents=True, exist_ok=True)
-    with cached.with_suffix(".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=cache) as folder:
-        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
-        if not cached.exists():
-            command = (
-                "env",
-                "CGO_ENABLED=0",
-                f"GOBIN={folder}",
-                str(go),
-                "install",
-                "-ldflags=-s -w",
-                GO_PACKAGE,
-            )
-            build = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-            try:
-                _, said = await build.communicate()
-            finally:
-                if build.returncode is None:
-                    build.kill()
-            if build.returncode != 0:
-                raise RuntimeError(f"{' '.join(command)}: {said.decode()}")
-            (Path(folder) / "versitygw").replace(cached)
-    return cached
+    """The one that is there, else one built with `go`; None without either."""
+    return await go_program("versitygw", GO_PACKAGE, cache, on_path=on_path, go=go)

@@ -46,7 +46,6 @@ PLUGINS_THAT_USE_OTHERS = {
     "demo": {"containers"},
     "services": {"web"},
     "task_folders": {"containers"},
-    "trainers": {"orders"},
     "wandb": {"atropos"},
 }
 SUPERVISOR = ROOT / "clotho" / "sandbox" / "supervisor"
@@ -107,6 +106,11 @@ def test_dependencies_point_one_way() -> None:
         if any(name == other or name.startswith(f"{other}.") for other in names)
     ]
     assert wrong == []
+
+
+def test_the_client_imports_nothing_of_clotho() -> None:
+    named = {name.split(".")[0] for path in modules("client") for name in imports(path)}
+    assert not named & {"clotho", "workflows", "activities", "worker"}
 
 
 def library_imports() -> set[tuple[str, str]]:
@@ -209,18 +213,34 @@ def test_the_environment_is_read_in_one_place() -> None:
     assert readers == ["clotho/config.py"]
 
 
-def test_the_lock_names_no_host() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
+LOCKS = ("requirements.lock", "requirements-worker.lock")
+
+
+def locked(name: str) -> list[str]:
+    """The entries of a lock."""
+    entries = re.split(r"\n(?=\S)(?!    )", (ROOT / name).read_text().strip())
+    return [entry for entry in entries if not entry.startswith("#")]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_the_locks_name_no_host(name: str) -> None:
+    lock = (ROOT / name).read_text()
     assert re.findall(r"https?://|--index-url|--find-links", lock) == []
     assert re.search(r"^temporalio==", lock, re.MULTILINE)
 
 
-def test_everything_in_the_lock_has_hashes_and_setup_requires_them() -> None:
-    entries = re.split(r"\n(?=\S)(?!    )", (ROOT / "requirements.lock").read_text().strip())
-    packages = [entry for entry in entries if not entry.startswith("#")]
+@pytest.mark.parametrize(("name", "user"), [(LOCKS[0], "Makefile"), (LOCKS[1], "Dockerfile")])
+def test_everything_in_the_locks_has_hashes_and_installing_requires_them(name: str, user: str) -> None:
+    packages = locked(name)
     assert len(packages) > 50
     assert [entry.splitlines()[0] for entry in packages if "--hash=sha256:" not in entry] == []
-    assert "--require-hashes -r requirements.lock" in (ROOT / "Makefile").read_text()
+    words = " ".join((ROOT / user).read_text().replace("\\\n", " ").split())
+    assert f"--require-hashes -r {name}" in words
+
+
+def test_images_have_the_versions_that_tests_run_with() -> None:
+    every, worker = ({entry.split()[0] for entry in locked(name)} for name in LOCKS)
+    assert worker <= every
 
 
 @pytest.mark.slow
@@ -250,7 +270,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def test_the_wheel_holds_only_clotho_and_all_of_it(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"clotho"}
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {
+        "clotho",
+        "clotho_client",
+    }
     for needed in (
         "supervisor/supervisor-x86_64",
         "supervisor/supervisor-aarch64",

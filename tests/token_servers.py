@@ -40,6 +40,8 @@ class Relay:
     """Events of a turn's request after which it waits while there is such a number."""
     asked: list[tuple[str, Json]] = field(default_factory=list)
     """Idempotency-Key and body of each turn's request."""
+    told: list[tuple[str, Json]] = field(default_factory=list)
+    """Idempotency-Key and event of each event of a turn, as the server sent it."""
 
     def __post_init__(self) -> None:
         self.app = Starlette(routes=[Route("/{path:path}", self._pass_on, methods=["GET", "POST"])])
@@ -64,10 +66,11 @@ class Relay:
         if answer.status_code != 200:
             async with aclosing(client):
                 return Response(await answer.aread(), answer.status_code)
-        return StreamingResponse(self._events(client, answer, turn, cut), media_type="text/event-stream")
+        events = self._events(client, answer, key if turn else None, cut)
+        return StreamingResponse(events, media_type="text/event-stream")
 
     async def _events(
-        self, client: httpx.AsyncClient, answer: httpx.Response, turn: bool, cut: int | None
+        self, client: httpx.AsyncClient, answer: httpx.Response, turn: str | None, cut: int | None
     ) -> AsyncIterator[str]:
         passed = 0
         async with aclosing(client):
@@ -81,7 +84,13 @@ class Relay:
                 while turn and self.most is not None and passed > self.most:
                     await asyncio.sleep(0.02)
                 content = line[5:].strip()
-                yield sse(self.twist(json.loads(content))) if content != "[DONE]" else "data: [DONE]\n\n"
+                if content == "[DONE]":
+                    yield "data: [DONE]\n\n"
+                    continue
+                event = json.loads(content)
+                if turn is not None:
+                    self.told.append((turn, event))
+                yield sse(self.twist(event))
 
 
 def sse(event: Json) -> str:

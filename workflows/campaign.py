@@ -245,7 +245,9 @@ class Campaign(PausedWithRun):
                 id=group_id(request.run, item),
                 task_queue=self.task_queues.workflows,
                 task_timeout=self.task_queues.workflow_task_timeout,
+                # A completed group is scored for good; one that failed or was cancelled may begin again.
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                # Temporal applies this policy when the parent continues as new, too: its groups must run on.
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 search_attributes=identify(request.run, request.environment),

@@ -9,7 +9,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.notifications import Notifications
+    from activities.notices import Hooks
     from clotho.errors import ClothoError
     from clotho.rollouts.campaign import CampaignProgress
     from clotho.rollouts.notice import HookCall, Notice, NoticeRequest, RunEvent
@@ -27,9 +27,9 @@ class GiveNotice:
     @workflow.run
     async def run(self, request: NoticeRequest) -> None:
         notice, queue = request.notice, request.queue
-        hooks = await run_activity(Notifications.list_hooks, notice.run, queue, "find hooks")
+        hooks = await run_activity(Hooks.list_hooks, notice.run, queue, "find hooks")
         await all_of(
-            run_activity(Notifications.call_hook, HookCall(hook=hook, notice=notice), queue, f"tell {hook}")
+            run_activity(Hooks.call_hook, HookCall(hook=hook, notice=notice), queue, f"tell {hook}")
             for hook in hooks
         )
 

@@ -281,6 +281,7 @@ class Rollout:
 
     async def continue_as_new_if_long(self) -> None:
         if workflow.info().is_continue_as_new_suggested():
+            # The next execution gets the lease: a sandbox that is still being made would be nobody's.
             await self.sandbox.finish_acquiring()
             self.continue_as_new()
 

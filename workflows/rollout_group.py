@@ -78,6 +78,8 @@ class RolloutGroup:
                 self.scored.append(await self.roll_out(rollout))
                 successor = None
             except ChildWorkflowError as error:
+                # The cancel reached the sibling through this group: nothing has failed, and nothing is
+                # repaired.
                 if workflow.cancellation_reason() is not None:
                     raise
                 successor = await self.repair(failure_of(rollout, error), attempt)
@@ -116,6 +118,7 @@ class RolloutGroup:
         return await roll_out(request, f"sibling {rollout.rpartition('/')[2]}")
 
     async def conclude(self) -> GroupSummary:
+        # By their numbers, not by their ends: whoever writes the entry writes the same.
         siblings = tuple(sorted(self.scored, key=lambda summary: sibling_number(summary.rollout)))
         scored = GroupSummary(group=self.request.group, siblings=siblings)
         summary = await run_activity_here_first(

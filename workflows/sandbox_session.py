@@ -94,6 +94,8 @@ class SandboxSession:
                 return await work(lease)
             except ActivityError as error:
                 if timed_out_in_queue(error):
+                    # Only that nobody took it is known: a busy host does so too, and a sandbox that lives is
+                    # not given up.
                     self.lost = not await self.host_is_present(lease.queue)
                     raise_if_cancelled()
                 elif sandbox_action(error) is SandboxAction.KEEP:

@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from clotho.identifiers.ids import displayable
     from clotho.rollouts.task_queues import ActivityQueue
 
+# With the SDK's default, TRY_CANCEL, clean-up would race the step that it comes after.
 WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 SUMMARY_CHARACTERS = 60
 SHARE_OF_TASK = 0.8
@@ -62,6 +63,8 @@ async def run_activity(
 
 def raise_if_cancelled() -> None:
     """Raise the cancel, of the workflow or of this task, that met a completing activity: it is lost otherwise."""
+    # An activity that returns just before it sees the cancel is completed, and nothing else tells of it:
+    # without this, 20 of 20 workflows that were cancelled then ran to their end.
     task = asyncio.current_task()
     if workflow.cancellation_reason() is not None or (task is not None and task.cancelling()):
         raise asyncio.CancelledError
@@ -96,6 +99,7 @@ async def run_here(
             argument,
             summary=displayable(summary, SUMMARY_CHARACTERS),
             start_to_close_timeout=workflow.info().task_timeout * SHARE_OF_TASK,
+            # Retries in here would hold the workflow's task: the regular activity has them.
             retry_policy=RetryPolicy(maximum_attempts=1),
             cancellation_type=WAIT,
         )
@@ -198,6 +202,7 @@ async def all_of(
 
     An error that `foremost` is true of is raised before the others.
     """
+    # No TaskGroup: it would cancel the others at the first error, and theirs is paid work.
     results = await asyncio.gather(*work, return_exceptions=True)
     if errors := [error for error in results if error is not None]:
         raise next(filter(foremost, errors), errors[0])
@@ -206,7 +211,7 @@ async def all_of(
 async def side_by_side(
     work: Sequence[Coroutine[Any, Any, None]], foremost: Callable[[BaseException], bool] = _equally
 ) -> None:
-    """Like `all_of`, or the only one of `work` without more ado."""
+    """Like `all_of`; awaits a single coroutine directly."""
     await (work[0] if len(work) == 1 else all_of(work, foremost))
 
 
@@ -217,6 +222,8 @@ async def clean_up(task: asyncio.Task[None], what: str) -> None:
     """
     while not task.done():
         try:
+            # In a loop, since each cancel ends one wait: of clean-ups awaited plainly, none of 15 survived a
+            # cancel.
             await asyncio.shield(task)
         except asyncio.CancelledError:
             continue

@@ -13,8 +13,10 @@ from chaos.delivery.faults import FAULTS, PHASES, DeliveryFault, DeliveryPhase
 from chaos.delivery.results import Delivered, DeliveryResult, compare
 from chaos.delivery.size import GROUPS, GROUPS_PER_BATCH
 from chaos.delivery.stage import API, DeliveryStage, delivery_stage_on
+from chaos.delivery.trainer import TIMEOUT
 from chaos.scratch import scratch
-from chaos.stage import RUN, Servers, servers_in
+from chaos.servers import Servers, servers_in
+from chaos.stage import RUN
 from chaos.table import Name
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError
@@ -163,6 +165,6 @@ async def had(stage: DeliveryStage) -> frozenset[str]:
 
 async def queued(stage: DeliveryStage) -> int:
     """How many groups the API's queue ever held: the step counts the batches that were formed of it."""
-    async with httpx.AsyncClient(base_url=stage.api_url, auth=TokenAuth()) as http:
+    async with httpx.AsyncClient(base_url=stage.api_url, timeout=TIMEOUT, auth=TokenAuth()) as http:
         status = (await http.get("/status")).raise_for_status().json()
     return int(status["current_step"]) * GROUPS_PER_BATCH + int(status["queue_size"])

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from chaos.delivery.size import GROUP_SIZE
 from chaos.delivery.trainer import Received, answers_without_batch, one_batch, received
-from chaos.stage import MOST_LEASES, RUN, SEED, Servers, destroy_sandboxes, sandbox_folder_of
+from chaos.servers import Servers
+from chaos.stage import MOST_LEASES, RUN, SEED, destroy_sandboxes, sandbox_folder_of
 from clotho.config import TemporalSettings
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.identifiers.ids import rollout_id

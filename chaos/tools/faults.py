@@ -17,7 +17,7 @@ from chaos.tools.scripts import BROWSER_SCRIPT, CODE_SCRIPT, MCP_SCRIPT, ToolScr
 from chaos.waiting import until
 from clotho.identifiers.ids import call_id, child_id
 from clotho.plugins.browser.launch import lacking
-from clotho.plugins.demo.kill_processes import processes_of_lease
+from clotho.plugins.demo.kill_processes import arguments_of, program_of, programs_of_lease
 
 BROWSER = "clotho.plugins.browser.process.server"
 BROWSER_START = 10.0
@@ -38,17 +38,17 @@ OF_CHILDS_TURNS = {
 async def kill_program(stage: Stage, hit: Hit, rollout: str) -> None:
     """SIGKILL of the Python program in the rollout's sandbox: the code, or the server."""
     pids = [
-        int(process.removeprefix("process "))
+        pid
         for lease in await sandboxes.leases_of(stage, rollout)
-        for process in await asyncio.to_thread(processes_of_lease, stage.sandbox_folder, lease)
+        for pid in await asyncio.to_thread(programs_of_lease, stage.sandbox_folder, lease, "python3")
     ]
-    await _kill([pid for pid in pids if _program(pid).startswith("python3")])
+    await _kill(pids)
     hit.release()
 
 
 async def kill_chromium(stage: Stage, hit: Hit, rollout: str) -> None:
     [server] = _browsers(stage)
-    await _kill([pid for pid in _below(server) if _program(pid) == "bwrap"])
+    await _kill([pid for pid in _below(server) if program_of(pid) == "bwrap"])
     hit.release()
 
 
@@ -70,13 +70,13 @@ async def _kill(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
     async def ended() -> bool:
-        return not any(_arguments(pid) for pid in pids)
+        return not any(arguments_of(pid) for pid in pids)
 
     await until(ended, "the end of what was killed")
 
 
 def _browsers(stage: Stage) -> list[int]:
-    return [pid for pid in _below(stage.pid_of(TOOLS)) if BROWSER in _arguments(pid)]
+    return [pid for pid in _below(stage.pid_of(TOOLS)) if BROWSER in arguments_of(pid)]
 
 
 def _below(parent: int) -> Iterator[int]:
@@ -86,16 +86,6 @@ def _below(parent: int) -> Iterator[int]:
             yield pid
             with suppress(OSError):
                 yield from _below(pid)
-
-
-def _arguments(pid: int) -> list[str]:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    return []
-
-
-def _program(pid: int) -> str:
-    return Path(next(iter(_arguments(pid)), "")).name
 
 
 def _of_tool(name: str, title: str, script: ToolScript, starting: float = 0.0) -> dict[str, Fault]:

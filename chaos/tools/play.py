@@ -6,11 +6,11 @@ from chaos.cell import play
 from chaos.lanes import LANES, in_lanes
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
-from chaos.stage import RUN, Servers, Size
+from chaos.servers import ScriptedTasks, Servers
+from chaos.stage import RUN, Size
 from chaos.table import Name
 from chaos.tools.delegating import DelegationScript
 from chaos.tools.faults import FAULTS, phases_of
-from chaos.tools.scripts import ToolScript
 from chaos.tools.tasks import BEGUN, BESIDE, MARKS
 from clotho.identifiers.ids import child_id, group_id, rollout_id
 
@@ -18,7 +18,7 @@ SIZE = Size(groups=1, group_size=2)
 ROLLOUTS = [rollout_id(group_id(RUN, 0), sibling) for sibling in range(SIZE.group_size)]
 
 
-def expected(script: ToolScript | None) -> Run:
+def expected(script: ScriptedTasks | None) -> Run:
     """By the script: nothing is left to chance."""
     marks = {each: dict.fromkeys(MARKS, 1) for each in ROLLOUTS}
     if isinstance(script, DelegationScript):

@@ -1,12 +1,17 @@
 """What the model says in runs of tools: it leaves the first mark missing, and looks where a result shows none."""
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from chaos.servers import Upstream
 from chaos.tools import tasks
+from clotho.rollouts.agent import Agent
+from clotho.run_settings import RunSettings
 from clotho.testing.script import Conversation, Policy, Question, Script, ScriptedCall, ScriptedTurn
-from clotho.testing.scripted_model import ScriptedModel
+from clotho.testing.scripted_model import MODEL_NAME, ScriptedModel, serving
 
 DONE = re.compile(r"Done:((?: \d{4}-\d\d)*)")
 CODE = """\
@@ -19,6 +24,14 @@ MARKING = """\
 terminal("echo {mark} >> /work/.ran")
 time.sleep({seconds})
 """
+
+
+@dataclass(frozen=True)
+class InThisProcess:
+    """A model server that no fault strikes."""
+
+    url: str
+    model: str = MODEL_NAME
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,19 @@ class ToolScript:
     def model(self, seconds: int) -> ScriptedModel:
         conversation = Conversation(variants=((ScriptedTurn(),),))
         return ScriptedModel(Script(conversations=(conversation,)), self.policy(seconds))
+
+    @property
+    def agent(self) -> Agent:
+        return Agent()
+
+    @property
+    def settings(self) -> RunSettings:
+        return RunSettings()
+
+    @asynccontextmanager
+    async def served(self, folder: Path, seconds: int) -> AsyncIterator[Upstream]:
+        async with serving(self.model(seconds)) as url:
+            yield InThisProcess(url.removesuffix("/v1"))
 
     def policy(self, seconds: int) -> Policy:
         """That of a model whose call for the first mark takes so many seconds."""

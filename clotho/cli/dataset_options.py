@@ -56,7 +56,7 @@ class DatasetOptions:
 
         None without a dataset. Raises InvalidInput for options of one then, and for a file that isn't there.
         """
-        given = self._given(DatasetConfig)
+        given = self._options_of(DatasetConfig)
         if self.filters is not None:
             given["filters"] = parse_assignments(self.filters, "--filter")
         if self.dataset is not None:
@@ -78,7 +78,7 @@ class DatasetOptions:
 
     def item_choice(self) -> ItemChoice | None:
         """The choice of items that the options name, if any."""
-        given = self._given(ItemChoice)
+        given = self._options_of(ItemChoice)
         return ItemChoice(**{**given, "ids": _names(self.ids)}) if given else None
 
     @property
@@ -87,7 +87,7 @@ class DatasetOptions:
         chosen = [len(_names(self.ids))] if self.ids is not None else []
         return min([*chosen, *([self.sample] if self.sample is not None else [])], default=None)
 
-    def _given(self, kind: type[FrozenModel]) -> dict[str, Any]:
+    def _options_of(self, kind: type[FrozenModel]) -> dict[str, Any]:
         """The options with a value that are fields of `kind`."""
         asked = {name: getattr(self, name) for name in kind.model_fields if hasattr(self, name)}
         return {name: value for name, value in asked.items() if value is not None}

@@ -47,7 +47,7 @@ class DryRun:
     async def show(self) -> None:
         """Print what would run, and what it is likely to take. Raises RunFailed if no rollout ends."""
         order, manifest = self.order, self.order.manifest
-        summaries = await self._scored()
+        summaries = await self._read_scored()
         items = (order.items or await first_items(manifest, order.groups))[: order.groups]
         whole = len(items) * manifest.group_size
         left = max(0, whole - len(summaries))
@@ -63,7 +63,7 @@ class DryRun:
             return
         source = f"{amount(len(summaries), 'rollout')} that the run has"
         if not summaries:
-            summaries = await self._tried(items[:TRIED])
+            summaries = await self._try_items(items[:TRIED])
             source = f"{amount(len(summaries), 'rollout')} of its first items, made now and not kept"
         at_once = min(left, order.max_open_groups * manifest.group_size)
         price = await self._price()
@@ -73,7 +73,7 @@ class DryRun:
                 self.console, "its cost isn't estimated: --prices doesn't tell what the model's tokens cost"
             )
 
-    async def _scored(self) -> list[RolloutSummary]:
+    async def _read_scored(self) -> list[RolloutSummary]:
         """The run's scored rollouts. Raises InvalidInput for a run that has begun with other settings."""
         manifest = self.order.manifest
         try:
@@ -95,7 +95,7 @@ class DryRun:
             return None
         return prices.get(self.order.manifest.model or await only_model(endpoint))
 
-    async def _tried(self, items: tuple[Item, ...]) -> list[RolloutSummary]:
+    async def _try_items(self, items: tuple[Item, ...]) -> list[RolloutSummary]:
         """Roll items out once each, in services of their own."""
         endpoint = self.order.endpoint
         alone = {"run": RUN, "group_size": 1, "account": Account()}

@@ -121,12 +121,12 @@ def as_value(name: str, text: Any) -> Any:
     """What `as_text` was made of: files have objects, not JSON in text."""
     if name in ("config", "filters"):
         pairs = (assignment.partition("=") for assignment in text)
-        return {key: _parsed(value) for key, _, value in pairs}
+        return {key: _parse_value(value) for key, _, value in pairs}
     if isinstance(text, Path):
         return str(text)
     if isinstance(text, StrEnum):
         return str(text)
-    return _parsed(text) if isinstance(text, str) and text.startswith("{") else text
+    return _parse_value(text) if isinstance(text, str) and text.startswith("{") else text
 
 
 def read_run_file(path: Path) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def read_run_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def _parsed(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:

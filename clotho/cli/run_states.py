@@ -17,7 +17,7 @@ from clotho.cli.waiting import is_polled, unserved
 from clotho.evaluation.summary import run_cost
 from clotho.identifiers.ids import campaign_id
 from clotho.journal import Journal
-from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
+from clotho.processes.liveness import last_signs
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.groups import is_large, scored_groups, scored_keys, target_groups
@@ -98,11 +98,7 @@ async def scored_count(journal: Journal, client: Client | None, run: str) -> int
 
 async def workers_text(journal: Journal, client: Client | None) -> str:
     """Whether workers live that serve this store, and the Temporal server that is asked."""
-    present = [
-        name
-        for name, heartbeat_age in (await heartbeat_ages(journal)).items()
-        if heartbeat_age < LIVENESS_SECONDS
-    ]
+    present = [name for name, sign in (await last_signs(journal)).items() if sign.alive]
     # A host's own heartbeat comes from its processes, which are named after it.
     alive = [name for name in present if not any(each.startswith(f"{name}-") for each in present)]
     none = "workers: none is alive for this store; start `clotho dev` or `clotho worker`"
@@ -111,7 +107,7 @@ async def workers_text(journal: Journal, client: Client | None) -> str:
     place = f"{client.service_client.config.target_host}, namespace {client.namespace}"
     try:
         async with asyncio.timeout(SERVER_SECONDS):
-            here = await _polled(client, alive)
+            here = await _polled_queues(client, alive)
             missing = await unserved(client, TaskQueues())
     except (RPCError, TimeoutError):
         if not alive:
@@ -130,7 +126,7 @@ async def workers_text(journal: Journal, client: Client | None) -> str:
     return f"workers: {len(here)} alive for this store and the Temporal server at {place}{lacking}"
 
 
-async def _polled(client: Client, queues: Sequence[str]) -> list[str]:
+async def _polled_queues(client: Client, queues: Sequence[str]) -> list[str]:
     kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     polled = await asyncio.gather(*(is_polled(client, queue, kind) for queue in queues))
     return [queue for queue, here in zip(queues, polled, strict=True) if here]

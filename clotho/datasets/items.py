@@ -31,9 +31,9 @@ def chosen_items(choice: ItemChoice, items: Iterable[Item], source: str) -> Iter
 
     Raises InvalidInput for ids that no item has.
     """
-    ordered = iter(items) if choice.shuffle is None else _shuffled(items, choice.shuffle)
+    ordered = iter(items) if choice.shuffle is None else _shuffle(items, choice.shuffle)
     named = _with_ids(choice.ids, ordered, source) if choice.ids else ordered
-    return named if choice.sample is None else _sampled(named, choice.sample, choice.shuffle or 0)
+    return named if choice.sample is None else _sample_items(named, choice.sample, choice.shuffle or 0)
 
 
 def _rows(config: DatasetConfig) -> Rows:
@@ -71,13 +71,13 @@ def _passes(config: DatasetConfig, item: Item) -> bool:
     )
 
 
-def _shuffled(items: Iterable[Item], seed: int) -> Iterator[Item]:
+def _shuffle(items: Iterable[Item], seed: int) -> Iterator[Item]:
     drawn = list(items)
     random.Random(seed).shuffle(drawn)
     yield from drawn
 
 
-def _sampled(items: Iterable[Item], number: int, seed: int) -> Iterator[Item]:
+def _sample_items(items: Iterable[Item], number: int, seed: int) -> Iterator[Item]:
     drawn = list(items)
     chosen = random.Random(seed).sample(range(len(drawn)), min(number, len(drawn)))
     yield from (drawn[index] for index in sorted(chosen))

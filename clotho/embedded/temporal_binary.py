@@ -115,7 +115,7 @@ async def _build(target: Path, go: Path | None, announce: Announce) -> None:
             start_new_session=True,
         )  # fmt: skip
         try:
-            said = await _followed(build, announce)
+            said = await _follow_build(build, announce)
         finally:
             if build.returncode is None:
                 os.killpg(build.pid, signal.SIGKILL)
@@ -124,7 +124,7 @@ async def _build(target: Path, go: Path | None, announce: Announce) -> None:
         (Path(folder) / "temporal").replace(target)
 
 
-async def _followed(build: asyncio.subprocess.Process, announce: Announce) -> str:
+async def _follow_build(build: asyncio.subprocess.Process, announce: Announce) -> str:
     """Tell now and then how many packages are built; returns what was said last, once the build has ended."""
     assert build.stdout is not None
     loop, last = asyncio.get_running_loop(), deque[str](maxlen=KEPT_LINES)

@@ -47,10 +47,10 @@ class WorkerCalls:
         self._place = {"of": request, "grading": graded}
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
-        return str(await self._asked("call_tool", name=name, arguments=arguments))
+        return str(await self._ask_worker("call_tool", name=name, arguments=arguments))
 
     async def ask_judge(self, prompt: str) -> str | None:
-        answer = await self._asked("ask_judge", prompt=prompt)
+        answer = await self._ask_worker("ask_judge", prompt=prompt)
         return None if answer is None else str(answer)
 
     async def read_bytes(self, path: str, max_bytes: int) -> bytes | None:
@@ -62,22 +62,22 @@ class WorkerCalls:
         await self._ask({**self._place, "ask": "write_bytes", "path": path}, (content,))
 
     async def hidden_files(self) -> str:
-        return str(await self._asked("hidden_files"))
+        return str(await self._ask_worker("hidden_files"))
 
     async def host_failed(self, reason: str) -> None:
-        await self._asked("host_failed", reason=reason)
+        await self._ask_worker("host_failed", reason=reason)
 
     async def claim(self) -> bool:
-        return bool(await self._asked("claim"))
+        return bool(await self._ask_worker("claim"))
 
     async def extend(self, seconds: float) -> None:
-        await self._asked("extend", seconds=seconds)
+        await self._ask_worker("extend", seconds=seconds)
 
     @property
     def grading(self) -> "WorkerCalls":
         return WorkerCalls(self._ask, self._place["of"], graded=True)
 
-    async def _asked(self, ask: str, **fields: Any) -> Any:
+    async def _ask_worker(self, ask: str, **fields: Any) -> Any:
         return (await self._ask({**self._place, "ask": ask, **fields}, ())).fields.get("answer")
 
 
@@ -86,7 +86,7 @@ class AuthorProcess:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._asked: dict[int, asyncio.Future[Message]] = {}
+        self._unanswered: dict[int, asyncio.Future[Message]] = {}
         self._numbers = itertools.count()
         self._requests: set[asyncio.Task[None]] = set()
         self._author: InProcessEnvironment | None = None
@@ -97,7 +97,7 @@ class AuthorProcess:
         while True:
             message = await self._channel.receive()
             if "reply" in message.fields:
-                answered = self._asked.pop(message.fields["reply"])
+                answered = self._unanswered.pop(message.fields["reply"])
                 if "error" in message.fields:
                     answered.set_exception(error_of(message.fields))
                 else:
@@ -174,6 +174,7 @@ class AuthorProcess:
     async def _start(self, fields: Fields, blobs: Blobs) -> Message:
         """Make the instance from the code that the worker sent, and set it up."""
         if blobs:
+            # First: the folders on the path may have a newer version than the one that the run began with.
             sys.meta_path.insert(0, KeptModules(Code.model_validate_json(blobs[0])))
         environment = await self._run(make_environment, fields["environment"], fields["config"])
         kind = type(environment)
@@ -223,11 +224,11 @@ class AuthorProcess:
     async def _ask(self, fields: dict[str, Any], blobs: Blobs) -> Message:
         number = next(self._numbers)
         answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answered
+        self._unanswered[number] = answered
         try:
             await self._channel.send(Message({**fields, "id": number}, blobs))
         except (TypeError, ValueError):
-            del self._asked[number]
+            del self._unanswered[number]
             raise
         return await answered
 
@@ -246,14 +247,16 @@ def _loop_of_the_author() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _bound(parent: int) -> None:
+def _bind_to_worker(parent: int) -> None:
     """End with the worker, and have no more descriptors than an author's code needs."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A worker that died before the kernel was asked leaves nothing to be told of.
     if os.getppid() != parent:
         os._exit(1)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Such a process may have gigabytes, whose dump would fill the host's disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -267,7 +270,7 @@ async def _serve(end: socket.socket) -> None:
 
 def main() -> NoReturn:
     descriptor, parent = map(int, sys.argv[1:3])
-    _bound(parent)
+    _bind_to_worker(parent)
     sys.argv[1:] = []
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)

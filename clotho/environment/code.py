@@ -25,7 +25,7 @@ MOST_TRIES = 100
 
 
 KEPT_PREFIX = "clotho_kept_"
-"""Begin of the names of modules that are on no disk: a notebook's classes, named by the hash of their source."""
+"""Prefix of the names of modules that are on no disk: a notebook's classes, named by the hash of their source."""
 
 
 class ModuleSource(FrozenModel):
@@ -118,19 +118,19 @@ def _closure(module: str) -> list[Found]:
         top = name.partition(".")[0]
         if name in found or top == OWN_PACKAGE:
             continue
-        each = found[name] = _located(name, everywhere if top == own else projects)
+        each = found[name] = _locate(name, everywhere if top == own else projects)
         if each is None:
             continue
         try:
-            tree = _parsed(_text(each.file))
+            tree = _parse_source(_text(each.file))
         except (SyntaxError, ValueError):  # told by the process that imports it
             continue
-        for imported in _imported(tree, each):
+        for imported in _imported_names(tree, each):
             open_names += _with_parents(imported)
     return [each for each in found.values() if each is not None]
 
 
-def _parsed(text: str) -> ast.AST:
+def _parse_source(text: str) -> ast.AST:
     """The tree of a module's source.
 
     CPython 3.11 counts the depth of trees for all threads together: one that another thread builds meanwhile fails
@@ -150,7 +150,7 @@ def _with_parents(name: str) -> Iterable[str]:
     return (".".join(parts[: number + 1]) for number in range(len(parts)))
 
 
-def _located(name: str, folders: Sequence[Path]) -> Found | None:
+def _locate(name: str, folders: Sequence[Path]) -> Found | None:
     relative = Path(*name.split("."))
     for root in folders:
         for file in (root / relative / "__init__.py", root / relative.with_suffix(".py")):
@@ -159,7 +159,7 @@ def _located(name: str, folders: Sequence[Path]) -> Found | None:
     return None
 
 
-def _imported(tree: ast.AST, at: Found) -> Iterator[str]:
+def _imported_names(tree: ast.AST, at: Found) -> Iterator[str]:
     package = at.name if at.package else at.name.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -152,13 +152,13 @@ def declared_functions(module: ModuleType) -> Iterator[DeclaredFunction]:
     """The functions and the classes' methods in a module that are declared with `@tool`."""
     for value in vars(module).values():
         if inspect.isfunction(value) and hasattr(value, DECLARED):
-            yield _declared(value)
+            yield _declare(value)
         elif isinstance(value, type) and issubclass(value, StatefulTools):
             for method in vars(value).values():
                 if hasattr(method, DECLARED):
-                    yield _declared(method, value)
+                    yield _declare(method, value)
 
 
-def _declared(function: Callable[..., Any], owner: type[StatefulTools] | None = None) -> DeclaredFunction:
+def _declare(function: Callable[..., Any], owner: type[StatefulTools] | None = None) -> DeclaredFunction:
     declaration: Declaration = getattr(function, DECLARED)
     return DeclaredFunction(function, signature_of(function), declaration, owner)

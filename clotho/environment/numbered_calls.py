@@ -120,13 +120,13 @@ class JournalledCalls:
         else:
             number, entry = found
             if isinstance(entry, AnsweredEntry) and entry.digest is None:
-                return _given(answer_of(entry))
+                return _answer_or_raise(answer_of(entry))
             self._written.add(number)
         self._under_way[number] = entry
         try:
             await self._keep_beginnings(changes)
             answer = await _answer_or_refusal(work(number))
-            return _given(await self._keep_answer(number, entry, answer))
+            return _answer_or_raise(await self._keep_answer(number, entry, answer))
         except CommandConflict as conflict:
             self._conflict = self._conflict or conflict
             raise
@@ -145,6 +145,7 @@ class JournalledCalls:
             return None
         first = min(self._known)
         number = min((each for each, entry in self._known.items() if entry.call == call), default=None)
+        # A call that had begun only after the end of another one can't come before it now.
         if number is None or self._known[number].overlap > first:
             self._conflict = CommandConflict(f"{name}: an earlier attempt made another call here")
             raise self._conflict
@@ -178,7 +179,7 @@ async def _answer_or_refusal(work: Awaitable[CallAnswer]) -> CallAnswer:
         return CallAnswer(text=str(refused), refusal=type(refused).__name__)
 
 
-def _given(answer: CallAnswer) -> CallAnswer:
+def _answer_or_raise(answer: CallAnswer) -> CallAnswer:
     """The answer; raises the error that it is."""
     if answer.refusal is not None:
         raise REFUSALS[answer.refusal](answer.text)

@@ -65,7 +65,7 @@ class Pool:
         if caller is not None and caller.process in self._all:
             yield caller.process
             return
-        process = await self._taken()
+        process = await self._take()
         try:
             if undrawn and process.drawn:
                 self._end(process, "its dataset was begun")
@@ -86,7 +86,7 @@ class Pool:
             self._end(process, "its worker stops")
         await asyncio.gather(*(process.ended() for process in ending))
 
-    async def _taken(self) -> AuthorProcess:
+    async def _take(self) -> AuthorProcess:
         while self._idle:
             process = self._idle.pop()
             if process.alive:
@@ -98,6 +98,7 @@ class Pool:
         try:
             return await waiting
         except asyncio.CancelledError:
+            # A process that was lent in the moment of the cancel: nobody else would give it back.
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
                 self._give_back(waiting.result())
             raise

@@ -79,7 +79,7 @@ class PooledEnvironment:
         self, item: Item, result: AgentResult, calls: ContextCalls, seconds: float
     ) -> Reward:
         blob = result.model_dump_json().encode()
-        fields, blobs = await self._called(
+        fields, blobs = await self._call(
             "compute_reward", {"item": item}, (blob,), calls=calls, clock=WorkClock(seconds)
         )
         artifacts = unpacked_files(fields["artifacts"], blobs)
@@ -87,17 +87,17 @@ class PooledEnvironment:
         return Reward(**shown, artifacts=artifacts)
 
     async def blames_agent(self, item: Item, calls: ContextCalls, seconds: float) -> bool:
-        fields, _ = await self._called("blames_agent", {"item": item}, calls=calls, clock=WorkClock(seconds))
+        fields, _ = await self._call("blames_agent", {"item": item}, calls=calls, clock=WorkClock(seconds))
         return bool(fields["blames"])
 
     async def evaluate(self, items: Sequence[EvaluatedItem]) -> dict[str, float]:
         blob = EVALUATED.dump_json(list(items))
-        fields, _ = await self._called("evaluate", {}, (blob,), clock=WorkClock(None))
+        fields, _ = await self._call("evaluate", {}, (blob,), clock=WorkClock(None))
         metrics: dict[str, float] = fields["metrics"]
         return metrics
 
     async def next_items(self, number: int) -> tuple[Item, ...]:
-        fields, _ = await self._called("next_items", {"number": number}, clock=WorkClock(None))
+        fields, _ = await self._call("next_items", {"number": number}, clock=WorkClock(None))
         return tuple(fields["items"])
 
     async def call_function(self, call: FunctionCall, calls: FunctionCalls) -> ToolOutcome:
@@ -106,9 +106,9 @@ class PooledEnvironment:
         return ToolOutcome.model_validate(fields["outcome"])
 
     async def _short(self, method: str, **fields: Any) -> tuple[Mapping[str, Any], Sequence[bytes]]:
-        return await self._called(method, fields, clock=WorkClock(SHORT_SECONDS))
+        return await self._call(method, fields, clock=WorkClock(SHORT_SECONDS))
 
-    async def _called(
+    async def _call(
         self,
         method: str,
         fields: Mapping[str, Any],

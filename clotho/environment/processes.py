@@ -166,7 +166,7 @@ class AuthorProcess:
         try:
             with suppress(Closed):  # its end is told below
                 await self._channel.send(Message({**fields, "request": number, "method": method}, blobs))
-            await self._watched(method, answer, clock, nested)
+            await self._watch(method, answer, clock, nested)
         except asyncio.CancelledError:
             self.kill("its caller was cancelled")
             raise
@@ -181,7 +181,7 @@ class AuthorProcess:
             raise error_of(message.fields)
         return message
 
-    async def _watched(
+    async def _watch(
         self, method: str, answer: "asyncio.Future[Message]", clock: WorkClock, nested: bool
     ) -> None:
         """Wait for `answer`, and kill the process where a bound is met."""

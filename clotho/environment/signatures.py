@@ -74,7 +74,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
         schema = model.model_json_schema(schema_generator=_Untitled)
     except PydanticUserError as error:
         raise InvalidInput(f"{named}: {error.message}") from error
-    return Signature(description, _tidied(schema), model, contexts)
+    return Signature(description, _tidy_schema(schema), model, contexts)
 
 
 def _field(annotation: Any, default: Any, description: str | None) -> tuple[Any, Any]:
@@ -94,10 +94,10 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
     return description.strip(), described
 
 
-def _tidied(schema: dict[str, Any]) -> dict[str, JsonValue]:
+def _tidy_schema(schema: dict[str, Any]) -> dict[str, JsonValue]:
     """Without titles, and with definitions in place; `X | None` as X, since null means that it is left out."""
     definitions = schema.pop("$defs", {})
-    tidied = _inlined(schema, definitions, ())
+    tidied = _inline_definitions(schema, definitions, ())
     if '"#/$defs/' in json.dumps(tidied):  # a type that contains itself
         tidied["$defs"] = definitions
     tidied.setdefault("required", [])
@@ -111,15 +111,17 @@ def _tidied(schema: dict[str, Any]) -> dict[str, JsonValue]:
     return cast(dict[str, JsonValue], tidied)
 
 
-def _inlined(node: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
+def _inline_definitions(node: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
     if isinstance(node, list):
-        return [_inlined(each, definitions, within) for each in node]
+        return [_inline_definitions(each, definitions, within) for each in node]
     if not isinstance(node, dict):
         return node
-    plain = {key: _inlined(each, definitions, within) for key, each in node.items() if key != "$ref"}
+    plain = {
+        key: _inline_definitions(each, definitions, within) for key, each in node.items() if key != "$ref"
+    }
     if isinstance(plain.get("title"), str) and "type" in plain:
         del plain["title"]
     name = str(node.get("$ref", "")).rpartition("/")[2]
     if not name or name in within:
         return {**plain, "$ref": node["$ref"]} if name else plain
-    return {**_inlined(definitions[name], definitions, (*within, name)), **plain}
+    return {**_inline_definitions(definitions[name], definitions, (*within, name)), **plain}

@@ -66,7 +66,7 @@ def compared(a: RunResults, b: RunResults, success: float, difference: float) ->
         settings=tuple(each for each in differing if each not in EXPECTED),
         success=success,
         reward=paired(left, right, difference),
-        passed=paired(_passed(left, success), _passed(right, success), difference),
+        passed=paired(_has_passed(left, success), _has_passed(right, success), difference),
     )
 
 
@@ -87,5 +87,5 @@ def paired(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], differenc
     )
 
 
-def _passed(scores: Sequence[Sequence[float]], success: float) -> list[list[float]]:
+def _has_passed(scores: Sequence[Sequence[float]], success: float) -> list[list[float]]:
     return [[float(score >= success) for score in item] for item in scores]

@@ -23,10 +23,10 @@ async def own_metrics(
     environment = await environments.get(manifest)
     if not environment.evaluates:
         return {}
-    return await environment.evaluate([await _evaluated(journal, entry) for entry in groups])
+    return await environment.evaluate([await _evaluate(journal, entry) for entry in groups])
 
 
-async def _evaluated(journal: Journal, entry: GroupEntry) -> EvaluatedItem:
+async def _evaluate(journal: Journal, entry: GroupEntry) -> EvaluatedItem:
     rewards = await journal.read_many([reward_key(each.rollout) for each in entry.siblings], RewardEntry)
     rollouts = tuple(
         EvaluatedRollout(

@@ -22,7 +22,7 @@ FEWEST_RESAMPLES = 1_000
 MOST_DRAWS = 20_000_000
 DRAWS_AT_ONCE = 2_000_000
 SEED = 0
-"""The same scores have the same interval."""
+"""Seed of the resampling: equal scores have equal intervals."""
 
 Scores = Sequence[Sequence[float]]
 """The scores of each item's rollouts."""
@@ -49,18 +49,18 @@ def mean_of_items(scores: Scores) -> Estimate:
 
 def pass_at(k: int, scores: Scores, success: float) -> Estimate:
     """pass@k, the chance that one of `k` rollouts of an item passes: the unbiased estimator of Chen et al. 2021."""
-    return _estimate([1.0 - _all_of(k, failed, size) for failed, size in _failed(scores, success)])
+    return _estimate([1.0 - _all_of(k, failed, size) for failed, size in _count_failed(scores, success)])
 
 
 def pass_all(k: int, scores: Scores, success: float) -> Estimate:
     """pass^k, the chance that each of `k` rollouts of an item passes: the unbiased estimator of Yao et al. 2024."""
-    return _estimate([_all_of(k, size - failed, size) for failed, size in _failed(scores, success)])
+    return _estimate([_all_of(k, size - failed, size) for failed, size in _count_failed(scores, success)])
 
 
 def mean_difference(one: Sequence[float], other: Sequence[float]) -> Estimate:
     """The mean of `other` less that of `one`, paired by item, so that hard items don't widen the interval."""
     differences = [b - a for a, b in zip(one, other, strict=True)]
-    return Estimate(statistics.fmean(differences), *_resampled(differences))
+    return Estimate(statistics.fmean(differences), *_resample(differences))
 
 
 def sign_test(better: int, worse: int) -> float:
@@ -104,10 +104,10 @@ def _estimate(values: Sequence[float]) -> Estimate:
     mean = statistics.fmean(values)
     if set(values) <= {0.0, 1.0} and len(values) > 1:
         return Estimate(mean, *wilson(mean, len(values)))
-    return Estimate(mean, *_resampled(values))
+    return Estimate(mean, *_resample(values))
 
 
-def _resampled(values: Sequence[float]) -> tuple[float, float]:
+def _resample(values: Sequence[float]) -> tuple[float, float]:
     """The interval of the mean by bootstrap over items: the expanded percentile interval of Hesterberg 2015, 5.3.
 
     Plain percentiles are too narrow for few items. Infinite below FEWEST_ITEMS, and where all items are the same.
@@ -131,7 +131,7 @@ def _resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate(parts)
 
 
-def _failed(scores: Scores, success: float) -> list[tuple[int, int]]:
+def _count_failed(scores: Scores, success: float) -> list[tuple[int, int]]:
     """Of each item: its rollouts that failed, and all."""
     return [(sum(score < success for score in item), len(item)) for item in scores]
 

@@ -1,9 +1,11 @@
 """One model call: its request, the sampled turn, and the protocol between them."""
 
-from enum import StrEnum
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
+from clotho_client.orders import Inference as Inference
+from clotho_client.rows import LogprobsMode as LogprobsMode
+from clotho_client.rows import VersionSpan as VersionSpan
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput
@@ -12,21 +14,9 @@ from clotho.frozen_model import FrozenModel
 from clotho.models.messages import CallDefects, ChatMessage, ToolSchema
 from clotho.models.sampling import Sampling
 
-LogprobsMode = Literal["raw", "processed", "unknown"]
-"""Logprobs of the model at temperature 1, or of the distribution that was sampled from."""
 UNNAMED = "default"
 """The name that vLLM and SGLang give weights without a version."""
 STEP = "step:"
-
-
-class Inference(StrEnum):
-    """The endpoint that samples turns. `TOKENS` takes the first token-exact one that the server has."""
-
-    CHAT = "chat"
-    TOKENS = "tokens"
-    VLLM_GENERATE = "vllm-generate"
-    VLLM_COMPLETIONS = "vllm-completions"
-    SGLANG = "sglang"
 
 
 class Usage(FrozenModel):
@@ -35,14 +25,6 @@ class Usage(FrozenModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_prompt_tokens: int = 0
-
-
-class VersionSpan(FrozenModel):
-    """Tokens [start, end) of a turn were sampled from weights `version`: the server's name, else `at_step`."""
-
-    version: str
-    start: int
-    end: int
 
 
 def at_step(step: int) -> str:

@@ -2,37 +2,19 @@
 
 import math
 from collections.abc import Callable
-from typing import Self
 
-from pydantic import model_validator
+from clotho_client.orders import Endpoint as OrderedEndpoint
 
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import derived_seed
-from clotho.models.backend import Inference, checked_base_url
+from clotho.models.backend import checked_base_url
 
 SEEDS = 1 << 63
 
 
-class Endpoint(FrozenModel):
+class Endpoint(OrderedEndpoint, FrozenModel):
     """The servers of a run's model: may change between restarts, the last entry counts."""
-
-    base_url: str
-    more_urls: tuple[str, ...] = ()
-    """URLs of further servers of the same model."""
-    weights: tuple[float, ...] = ()
-    """The share of the rollouts that each server gets, relative to the others'; none: all the same."""
-    api_key_variable: str | None = None
-    """The environment variable that holds the key, in the processes that call models."""
-    inference: Inference = Inference.CHAT
-
-    @model_validator(mode="after")
-    def _checked_weights(self) -> Self:
-        if self.weights and len(self.weights) != 1 + len(self.more_urls):
-            raise ValueError("weights has a number for each server, or none")
-        if not all(0 < weight < math.inf for weight in self.weights):
-            raise ValueError("a weight is a number above 0")
-        return self
 
     @property
     def servers(self) -> tuple["Endpoint", ...]:

@@ -41,6 +41,10 @@ class Metrics:
         self._repaid = meter.create_counter(
             "clotho_repaid_turns", "Answers of model servers that were in the journal by then."
         )
+        self._partitioned = meter.create_counter(
+            "clotho_repaid_by_partition",
+            "Turns asked for in the stead of a process that was taken for gone, and answered them.",
+        )
         self._calls = meter.create_counter("clotho_calls", "Tool calls that were made.")
         self._call = meter.create_histogram_float("clotho_call", "Time of a tool call.", "seconds")
         self._rollouts = meter.create_counter("clotho_rollouts", "Rollouts that ended with a score.")
@@ -52,6 +56,7 @@ class Metrics:
             "clotho_store_request", "Time of a store's answer.", "seconds"
         )
         self._repaid.add(0)
+        self._partitioned.add(0)
 
     def count_turn(self, environment: str, turn: SampledTurn | None) -> None:
         """Count a turn; None: it didn't fit into the model's context."""
@@ -71,6 +76,9 @@ class Metrics:
 
     def count_repaid_turn(self) -> None:
         self._repaid.add(1)
+
+    def count_repaid_by_partition(self) -> None:
+        self._partitioned.add(1)
 
     def count_call(self, call: CallEntry, *, known: bool) -> None:
         """Count a tool call; `known`: the tool is one that the rollout was offered."""
@@ -112,6 +120,8 @@ class SandboxCounts:
     def __init__(self, backend: SandboxBackend, metrics: Metrics) -> None:
         self._backend = backend
         self._metrics = metrics
+        self.held: int | None = None
+        """Their number at the last look; None before the first one."""
 
     async def run(self) -> None:
         while True:
@@ -120,6 +130,7 @@ class SandboxCounts:
                 for lease in await self._backend.leases():
                     states["held" if lease.expires > now else "expired"] += 1
                 self._metrics.show_sandboxes(states)
+                self.held = states.total()
             except ClothoError as error:
                 log.info("sandboxes not counted: %s", error)
             await asyncio.sleep(PERIOD_SECONDS)

@@ -70,6 +70,7 @@ class ProcessGroup:
             for pipe in pipes:
                 os.close(pipe)
             self._running[plan.name] = process
+            # A signal that came while it was being started found it in no list.
             if self._stopping.is_set():
                 process.terminate()
             status = await process.wait()

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from clotho.config import SettingsFile
-from clotho.errors import StoreUnavailable
+from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
 
@@ -24,18 +24,29 @@ PERIOD_SECONDS = 10.0
 """Between two heartbeats."""
 LIVENESS_SECONDS = 30.0
 """Age of the last heartbeat up to which a process counts as alive."""
+IDLE_PERIOD_SECONDS = 180.0
+"""The same of a process that has nothing under way: each heartbeat costs a request for each of its names."""
+IDLE_LIVENESS_SECONDS = IDLE_PERIOD_SECONDS + LIVENESS_SECONDS - PERIOD_SECONDS
 DOUBT_SECONDS = LIVENESS_SECONDS - PERIOD_SECONDS
 """Silence after which a process asks itself whether others take it for gone."""
 KEPT_HEARTBEATS = 2
+IDLE = "i"
+"""Follows the number of an idle process's heartbeat."""
 
 log = logging.getLogger("clotho")
 
 
 class Heartbeat(FrozenModel):
-    """Its key names the process, a number that rises, and the id of the namespace that is served, if any."""
+    """Its key names the process, a number that rises, and the id of the namespace that is served, if any.
+
+    The number ends in IDLE where the process is idle.
+    """
 
     settings_file: SettingsFile | None = None
     namespace: str = ""
+    machine: str = ""
+    """The machine that the process is on; see `clotho.host.machine_id`."""
+    version: str = ""
 
 
 HEARTBEATS_PREFIX = "~present/"
@@ -85,11 +96,14 @@ class Liveness:
         name: str,
         settings_file: SettingsFile | None = None,
         namespace: ServedNamespace | None = None,
+        machine: str = "",
+        version: str = "",
     ) -> None:
         self._journal = journal
-        self._name = name
-        self._settings_file = settings_file
+        self.name = name
+        self._heartbeat = Heartbeat(settings_file=settings_file, machine=machine, version=version)
         self._namespace = namespace
+        self._kept: list[str] | None = None
         self._last = self._unbroken_since = -math.inf
 
     def was_silent(self, since: float) -> bool:
@@ -104,33 +118,86 @@ class Liveness:
             try:
                 await self.beat()
             except StoreUnavailable as error:
-                log.warning("heartbeat of %s not written: %s", self._name, error)
+                log.warning("heartbeat of %s not written: %s", self.name, error)
             await asyncio.sleep(PERIOD_SECONDS)
 
-    async def beat(self) -> None:
+    async def beat(self, *, idle: bool = False) -> None:
         """Numbers are seconds by this host's clock, and rise where that is set back: the last one is the newest."""
-        begun, prefix, served = boot_seconds(), _prefix(self._name), ""
-        heartbeat = Heartbeat(settings_file=self._settings_file)
+        begun, prefix, served, heartbeat = boot_seconds(), _prefix(self.name), "", self._heartbeat
         if self._namespace is not None:
             served = f"-{await self._namespace.refresh()}"
             heartbeat = heartbeat.model_copy(update={"namespace": self._namespace.name})
-        before = await self._journal.keys(prefix)
-        last = max((_number_in(key) for key in before), default=-1)
-        await self._journal.write(f"{prefix}{max(int(time.time()), last + 1):012}{served}", heartbeat)
+        if self._kept is None:  # what processes of this name have left before
+            before = await self._journal.keys(prefix)
+            last = max(map(_number_in, before), default=-1)
+            self._kept = [key for key in before if _served_in(key) == served.removeprefix("-")]
+        else:
+            last = max(map(_number_in, self._kept), default=-1)
+        key = f"{prefix}{max(int(time.time()), last + 1):012}{IDLE if idle else ''}{served}"
+        await self._journal.write(key, heartbeat)
         if begun - self._last > DOUBT_SECONDS:
             self._unbroken_since = boot_seconds()
         self._last = begun  # it counts from before it was written: the store's clock says later
-        own = [key for key in before if _served_in(key) == served.removeprefix("-")]
-        await self._journal.delete(own[: -(KEPT_HEARTBEATS - 1)])
+        kept = sorted({*self._kept, key}, key=_number_in)
+        old, self._kept = kept[:-KEPT_HEARTBEATS], kept[-KEPT_HEARTBEATS:]
+        await self._journal.delete(old)
+
+    async def leave(self) -> None:
+        """Delete this process's heartbeats."""
+        kept, self._kept = self._kept or [], None
+        await self._journal.delete(kept)
+
+    async def require_name(self) -> None:
+        """Wait while another machine may answer to the name. Raises InvalidInput once that has shown it lives."""
+        first: set[str] | None = None
+        while others := await self._other_machines():
+            if first is None:
+                first = set(others)
+                log.info("%s: another machine had this name %.0f s ago", self.name, min(others.values()))
+            elif others.keys() - first:
+                raise InvalidInput(
+                    f"another machine has this one's name, and lives: it writes heartbeats of {self.name}; give "
+                    "each a name of its own (CLOTHO_HOST), or a home of its own, in which its name is kept"
+                )
+            await asyncio.sleep(1)
+
+    async def _other_machines(self) -> dict[str, float]:
+        """Key -> age, of heartbeats of machines that had this name and may live."""
+        now, times = await self._journal.written(_prefix(self.name))
+        ages = {key: now - at for key, at in times.items() if Sign.of(key, now - at).alive}
+        read = await self._journal.read_many(list(ages), Heartbeat)
+        theirs = {
+            key
+            for key, each in zip(ages, read, strict=True)
+            if each is not None and each.machine not in ("", self._heartbeat.machine)
+        }
+        return {key: age for key, age in ages.items() if key in theirs}
 
 
 def _number_in(key: str) -> int:
-    return int(key.rpartition("/")[2].partition("-")[0])
+    return int(key.rpartition("/")[2].partition("-")[0].removesuffix(IDLE))
 
 
 def _served_in(key: str) -> str:
     """The id of the namespace that the process of a heartbeat serves."""
     return key.rpartition("/")[2].partition("-")[2]
+
+
+class Sign(NamedTuple):
+    """The last heartbeat of a process or a host."""
+
+    age: float
+    """Seconds by the store's clock."""
+    idle: bool = False
+
+    @classmethod
+    def of(cls, key: str, age: float) -> "Sign":
+        return cls(age, key.rpartition("/")[2].partition("-")[0].endswith(IDLE))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it would have written another one by now if it lived."""
+        return self.age < (IDLE_LIVENESS_SECONDS if self.idle else LIVENESS_SECONDS)
 
 
 class LastHeartbeat(NamedTuple):
@@ -178,21 +245,43 @@ class Presence:
         return any(each is None or each.namespace in ("", self._namespace.name) for each in heartbeats)
 
 
-async def heartbeat_ages(journal: Journal) -> dict[str, float]:
-    """Name -> seconds since its last heartbeat, of all that ever wrote one."""
+async def last_signs(journal: Journal) -> dict[str, Sign]:
+    """The last heartbeat of each name that ever wrote one, which several processes of a host may write."""
     now, times = await journal.written(HEARTBEATS_PREFIX)
-    ages: dict[str, float] = {}
+    signs: dict[str, Sign] = {}
     for key, at in times.items():
-        name = key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0]
-        ages[name] = min(now - at, ages.get(name, math.inf))
-    return ages
+        name, sign = (
+            key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0],
+            Sign.of(key, now - at),
+        )
+        signs[name] = min(sign, signs.get(name, sign), key=lambda each: (not each.alive, each.age))
+    return signs
+
+
+async def living_heartbeats(journal: Journal) -> dict[str, list[Heartbeat]]:
+    """Those of living processes by their names, the last one at the end."""
+    now, times = await journal.written(HEARTBEATS_PREFIX)
+    alive = [key for key, at in times.items() if Sign.of(key, now - at).alive]
+    found: dict[str, list[Heartbeat]] = {}
+    # A process's last heartbeat has the highest number.
+    keys = sorted(alive, key=_number_in)
+    for key, heartbeat in zip(keys, await journal.read_many(keys, Heartbeat), strict=True):
+        if heartbeat is not None:
+            found.setdefault(key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0], []).append(heartbeat)
+    return found
+
+
+async def clock_offsets(journal: Journal) -> dict[str, float]:
+    """Name -> seconds by which the clock of its last heartbeat was ahead of the store's, to a second or two."""
+    _, times = await journal.written(HEARTBEATS_PREFIX)
+    newest = sorted(times, key=lambda key: times[key])
+    return {
+        key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0]: _number_in(key) - times[key] for key in newest
+    }
 
 
 async def changed_settings(journal: Journal, file: SettingsFile) -> list[str]:
     """Settings that a living worker which read the same `file` read otherwise, or didn't find in it."""
-    now, times = await journal.written(HEARTBEATS_PREFIX)
-    # A process's last heartbeat has the highest number.
-    latest = {key.rpartition("/")[0]: key for key in sorted(times) if now - times[key] < LIVENESS_SECONDS}
-    heartbeats = await journal.read_many(list(latest.values()), Heartbeat)
-    read = [each.settings_file for each in heartbeats if each is not None and each.settings_file is not None]
+    latest = [heartbeats[-1] for heartbeats in (await living_heartbeats(journal)).values()]
+    read = [each.settings_file for each in latest if each.settings_file is not None]
     return sorted({name for each in read if each.path == file.path for name in each.differing(file)})

@@ -1,24 +1,13 @@
 """A rollout's lease on a sandbox, and its checkpoint before verification."""
 
-from enum import StrEnum
 from typing import Annotated
+
+from clotho_client.rows import Fidelity as Fidelity
 
 from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.rollouts.step_request import StepRequest
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.exhaustion import Evidence
-
-
-class Fidelity(StrEnum):
-    """The degree to which a restored sandbox equals the lost one."""
-
-    EXACT = "exact"
-    RESTORED = "restored"
-    """Restored from a checkpoint that lacks processes or files of the sandbox; or on a host with other programs."""
-    REPLAYED = "replayed"
-    """Commands since the checkpoint were run again, with the same results."""
-    DIVERGED = "diverged"
-    """Commands were run again, with other results."""
 
 
 class Lease(FrozenModel):

@@ -1,7 +1,8 @@
 """Limits and outcomes of rollouts."""
 
-from enum import StrEnum
 from typing import Annotated
+
+from clotho_client.rows import Outcome as Outcome
 
 from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.rollouts.budget import Budget
@@ -27,15 +28,6 @@ class Limits(FrozenModel):
     """Whether a rollout goes on in a sandbox that is not what its lost one was; it is marked in any case."""
     rollout_budget: Annotated[Budget | None, WHERE_SET] = None
     """Spending after which a rollout is ended and verified."""
-
-
-class Outcome(StrEnum):
-    """The outcome of a scored rollout. Cancelled and failed ones end as workflow states instead."""
-
-    COMPLETED = "completed"
-    LIMIT_REACHED = "limit_reached"
-    CONTEXT_OVERFLOW = "context_overflow"
-    POLICY_KILLED = "policy_killed"
 
 
 UNPROVED = "unproved"

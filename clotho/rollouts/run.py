@@ -89,9 +89,15 @@ class RunManifest(FrozenModel):
     """The model's name, as its server knows it; the agent's kind where no model acts."""
     sampling: Sampling
     rendering: Rendering | None = None
-    """Set in token-exact mode: Clotho renders. In chat mode it is None: the server renders."""
+    """Set in token mode: Clotho renders. In chat mode it is None: the server renders.
+
+    A run is in token mode if its endpoint's `inference`, as `clotho run --inference`, isn't `chat`. An endpoint
+    that says otherwise than this field is refused (`Backends.at` in clotho/models/backends.py).
+    """
     seed: int
     system_prompt: str | None
+    """System message before every prompt: `_prompt` in activities/groups.py puts it there; for a delegated task,
+    `_messages` in activities/delegation.py."""
     selection: ToolSelection
     tool_settings: ToolSettings
     sandbox: SandboxSpec
@@ -153,7 +159,7 @@ class RunManifest(FrozenModel):
 
     @property
     def changed_settings(self) -> dict[str, JsonValue]:
-        """Those of `settings` that aren't as by default."""
+        """The fields of `settings` that differ from their defaults."""
         parts = {part: type(getattr(self, part))() for part in SETTINGS}
         own = {name: type(self).model_fields[name].default for name in OWN_SETTINGS}
         usual = self.model_copy(update={**parts, **own}).settings
@@ -185,7 +191,7 @@ class PauseEntry(FrozenModel):
     paused: dict[str, str] = {}
     """Run, group or rollout -> reason: those whose pause begins, or all whose pause lasts."""
     resumed: tuple[str, ...] = ()
-    """Those whose pause ends."""
+    """Runs, groups and rollouts whose pause ends."""
     changes: int | None = None
     """The number of the last entry that has all of it, which this one and those between change; None: this has."""
     at: float

@@ -1,34 +1,13 @@
 """Disturbances of a scored rollout, by which inexact ones can be left out of training data."""
 
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
+
+from clotho_client.rows import Disturbance as Disturbance
 
 from clotho.identifiers.ids import original_of
 from clotho.rollouts.group import RepairEntry
 from clotho.rollouts.outcome import UNPROVED, Outcome
 from clotho.rollouts.rollout import RolloutSummary
-
-
-class Disturbance(StrEnum):
-    SANDBOX_LOST = "sandbox_lost"
-    """A sandbox was lost; one of the next three is added if the restored one differed."""
-    RESTORED = "restored"
-    REPLAYED = "replayed"
-    DIVERGED = "diverged"
-    RESUMED = "resumed"
-    """A turn was interrupted, and continued from its tokens."""
-    REPAIRED = "repaired"
-    """The rollout failed, and continued from its last journalled turn."""
-    REPLACED = "replaced"
-    """The rollout replaced a failed sibling from scratch, which favours short ones."""
-    UNPROVED = "unproved"
-    """It ended `policy_killed`, and it is not proved that its commands, and not their host, ended the sandboxes."""
-    REWARD_ERROR = "reward_error"
-    """The score is 0 because the verifier failed."""
-    VERIFIER_FAILED = "verifier_failed"
-    """The score is 0 because the agent made the verifier fail: the same tests end without its files."""
-    VERIFIED_AGAIN = "verified_again"
-    """Verification began anew from the agent's last state, or another process took it over."""
 
 
 def repairs_of(rollout: str, repairs: Sequence[RepairEntry]) -> tuple[RepairEntry, ...]:
@@ -58,7 +37,7 @@ def disturbances_of(summary: RolloutSummary, repairs: Sequence[RepairEntry]) -> 
 def disturbances_with_children(
     summary: RolloutSummary, children: Iterable[RolloutSummary], repairs: Sequence[RepairEntry]
 ) -> tuple[Disturbance, ...]:
-    """Those of a rollout and of its children, on whose work its own depends."""
+    """Disturbances of a rollout and of its children, on whose work its own depends."""
     found = {*disturbances_of(summary, repairs)}.union(*(disturbances_of(child, ()) for child in children))
     return tuple(kind for kind in Disturbance if kind in found)
 

@@ -80,6 +80,7 @@ def placed(output: Path) -> Iterator[Path]:
         return
     target = output.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside its place: a rename from another file system is a copy, which a reader may see half of.
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         yield temporary

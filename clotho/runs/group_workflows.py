@@ -32,7 +32,7 @@ class GroupFailed(ClothoError):
     def __init__(self, failures: tuple[SiblingFailure, ...]) -> None:
         super().__init__(f"{failures[0].workflow}: {failures[0].reason}")
         self.invalid = next((each.reason for each in failures if each.kind == InvalidInput.__name__), None)
-        """What is wrong with the run's own settings, which waiting doesn't change."""
+        """The fault in the run's own settings, if there is one: waiting doesn't change it."""
         self.policies = frozenset(policy_for(failure.kind) for failure in failures)
 
     @property
@@ -87,6 +87,7 @@ class Groups:
             except (Unavailable, RPCError) as outage:
                 waiting(str(outage))
             outages += 1
+            # The exponent is bounded, too: an outage of a day has more attempts than a float has powers.
             await asyncio.sleep(min(2.0 ** min(outages - 1, 10), LONGEST_PAUSE))
 
     async def cancel(self, claim: Claim) -> None:

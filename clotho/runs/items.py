@@ -51,6 +51,7 @@ async def enumerate_items(journal: Journal, run: str, draw: Draw, wanted: int) -
     Items that an earlier call wrote are taken again and skipped. Raises EnvironmentFailed where they are others.
     """
     count = await count_items(journal, run)
+    # A chunk is short only where the dataset ended.
     ended = count % ITEMS_PER_CHUNK != 0
     if count < wanted and not ended:
         for number in range(count // ITEMS_PER_CHUNK):

@@ -240,6 +240,7 @@ class Operations:
         if (number := sibling_number(rollout)) >= group.size:
             raise InvalidInput(f"there is no rollout {rollout}: groups of this run have {group.size}")
         # A replacement or a child is there once it has begun; a sibling need not have begun.
+        # if not
         planned = rollout == rollout_id(group.group, number)
         if not planned and await self._journal.read(prompt_key(rollout), Prompt) is None:
             raise InvalidInput(

@@ -58,7 +58,7 @@ async def resume_whole(journal: Journal, name: str) -> bool:
 
 
 async def paused_in(journal: Journal, run: str) -> Paused:
-    """What is paused in `run`, itself included."""
+    """Paused parts of `run`, itself included."""
     return (await _read_log(journal, run)).paused
 
 
@@ -118,6 +118,7 @@ async def _change(journal: Journal, run: str, change: Callable[[Paused], Paused]
         log = await _read_log(journal, run)
         if (paused := change(log.paused)) == log.paused:
             return False
+        # Only after the entry that was read: of two that change it at once, the second one reads again.
         if await journal.append_after(pause_prefix(run), log.last, log.entry_for(paused)) is not None:
             return True  # else another one was faster, whose entry is to be changed
 
@@ -131,7 +132,7 @@ All such entries then have about five times as many names as were paused, and a 
 
 @dataclass(frozen=True)
 class _Log:
-    """What the log of a run's pauses comes to."""
+    """The state of a run's pauses after all entries of their log."""
 
     paused: Paused
     last: int | None = None

@@ -116,6 +116,8 @@ class SandboxReaper:
             async with places:
                 with going_on(f"lease {held.lease} not looked at"):
                     state = await self._state(*lease_of(held.lease)) if answers else None
+                    # One that doesn't answer stands for all: if each were waited for, leases would end
+                    # meanwhile.
                     answers = answers and state is not None
                     if state not in (None, OwnerState.OPEN):
                         return state

@@ -66,6 +66,7 @@ async def with_image(image: Hashable, function: Callable[[*Ts], T], *arguments: 
             if running is None or running.done():
                 running = _prepared[image] = _images.submit(function, *arguments)
                 running.add_done_callback(lambda _: _forget_prepared(image))
+        # A caller that is cancelled must not take the build away from the others that wait for it.
         result: T = await asyncio.shield(asyncio.wrap_future(running))
         return result
 
@@ -122,6 +123,7 @@ async def _bounded(
         try:
             return await result
         except asyncio.CancelledError:
+            # Only what no thread has begun yet. A call that hangs goes on, and keeps its share until it ends.
             running.cancel()
             raise
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.client import Client, Interceptor, RetryConfig
@@ -11,6 +12,9 @@ from temporalio.runtime import Runtime
 from clotho.config import TemporalSettings
 from clotho.errors import InvalidInput, truncate_middle
 from clotho.temporal.conversion import DATA_CONVERTER
+
+EXPIRED = re.compile(r"InvalidCertificate\(Expired.*?not_after: UnixTime\((\d+)\)")
+"""In the SDK's error about a server whose certificate is out of date."""
 
 
 async def connect(
@@ -36,7 +40,14 @@ async def connect(
             runtime=runtime,
             interceptors=interceptors,
         )
+    # The SDK's core raises nothing more telling when it can't connect.
     except RuntimeError as error:
+        if (expired := EXPIRED.search(str(error))) is not None:
+            end = f"{datetime.fromtimestamp(int(expired[1]), UTC):%Y-%m-%d %H:%M} UTC"
+            raise InvalidInput(
+                f"the certificate of the Temporal server at {options['target_host']} expired on {end}: "
+                "renew it there, or set this machine's clock"
+            ) from error
         raise InvalidInput(
             f"no Temporal server answers at {options['target_host']}: start one with `clotho dev`, "
             f"or set TEMPORAL_ADDRESS ({_innermost(str(error))})"

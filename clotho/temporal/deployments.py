@@ -26,8 +26,16 @@ KNOWN_SECONDS = 20.0
 """Time in which Temporal learns of workers that have just started."""
 LOOK_SECONDS = 0.25
 TO_CHANGE = timedelta(seconds=30)
-NOT_YET = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.DEADLINE_EXCEEDED)
-"""Answers about a version that Temporal doesn't know yet, or whose workers lack a queue of the current one yet."""
+NOT_YET = (
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.FAILED_PRECONDITION,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+)
+"""Answers about a version that Temporal doesn't know yet, or whose workers lack a queue of the current one yet.
+
+A request that its client gave up waiting for ends as cancelled, not as too late.
+"""
 
 
 @dataclass(frozen=True)

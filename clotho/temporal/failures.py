@@ -38,10 +38,13 @@ def to_application_error(error: Exception, attempt: int) -> ApplicationError:
     if is_host_failure(error):
         error = HostUnavailable(described(error))
     if isinstance(error, EnvironmentFailed):
+        # Temporal's count has attempts in it that ended with their worker, 11 of one activity in a storm of
+        # kills: only those that raised are the author's.
         attempt = error.times or attempt
     kind = kind_of(error)
     details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()
     asked = error.retry_after if isinstance(error, Unavailable) else None
+    # Attempts have no bound: without one in the exponent, the power would be more than a timedelta holds.
     backoff = min(timedelta(seconds=2 ** min(attempt - 1, 10)), LONGEST_DELAY)
     return ApplicationError(
         truncate_middle(str(error) or repr(error)),

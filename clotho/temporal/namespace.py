@@ -62,6 +62,7 @@ async def ensure_search_attributes(client: Client) -> None:
     try:
         await client.operator_service.add_search_attributes(request)
     except RPCError as error:
+        # Another worker, which started at the same time, has registered them.
         if error.status == RPCStatusCode.ALREADY_EXISTS:
             return
         raise InvalidInput(

@@ -64,6 +64,8 @@ class Dispatcher:
         """
         tool = self.tool(name) if name in offered else None
         if tool is None and name in offered:
+            # Another host offered it when the group began: this installation is at fault, and no result for
+            # the model.
             raise HostUnavailable(f"the tool {displayable(name)} of this run isn't installed on this host")
         if tool is None:
             return await self._dispatched(name, arguments, refusal(unknown_tool(name, offered)), context)
@@ -128,6 +130,7 @@ class Dispatcher:
 
     def _redacted(self, name: str, arguments: str, outcome: ToolOutcome, context: CallContext) -> Dispatched:
         redact = self._redactors.of(context.settings.secrets)
+        # Before the result is spilled or journalled: there a secret would outlive the rollout.
         content = redact(outcome.content)
         result = _fields(content)
         code = result.get("exit_code")
@@ -177,6 +180,8 @@ def unknown_tool(name: str, offered: Collection[str]) -> str:
 def accepted_arguments(tool: Tool, text: str) -> Arguments | ToolOutcome:
     """The arguments that `text` holds, or what the model is told of their fault."""
     try:
+        # Models send "3" for 3, and JSON text for a list: what can be meant in one way only is taken for
+        # that.
         arguments: Arguments = coerce(parsed_arguments(text), tool.parameters)
         require_text(arguments)  # coercion has parsed further JSON
     except (ValueError, RecursionError) as error:

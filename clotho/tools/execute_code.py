@@ -168,6 +168,8 @@ class Execution:
         self.state |= outcome.state
         content = outcome.content.encode(errors="replace")
         with suppress(FileRefused):  # the code has put something else there, and waits in vain
+            # Under a key, so that an attempt that comes after this one finds the answer written, and writes
+            # no other.
             key = self._context.job_key("answer", number)
             await sandbox.write_file(self._answer(number), content, key=key)
         return True

@@ -50,6 +50,8 @@ def _around(first: str, last: str, total: int, limit: int) -> str:
 
 async def shown_output(sandbox: SandboxInstance, key: str, size: int, pty: bool = False) -> str:
     """The output of job `key`, `size` bytes long, bounded."""
+    # A command may write 50 MB, of which the model sees 50,000 characters: the middle of a long output is
+    # never read.
     if size <= 2 * WINDOW_BYTES:
         return truncated(await asyncio.to_thread(plain, await sandbox.output(key, 0, size), pty))
     first = await asyncio.to_thread(plain, await sandbox.output(key, 0, WINDOW_BYTES), pty)
@@ -60,6 +62,7 @@ async def shown_output(sandbox: SandboxInstance, key: str, size: int, pty: bool 
 
 async def last_output(sandbox: SandboxInstance, key: str, size: int, limit: int) -> str:
     """The last `limit` characters of what background job `key` has written so far, `size` bytes."""
+    # A character has up to four bytes. Escape sequences take some away: then there are fewer than `limit`.
     start = max(0, size - 4 * limit)
     output = await sandbox.output(key, start, size - start)
     return (await asyncio.to_thread(plain, output, pty=True))[-limit:]

@@ -29,6 +29,7 @@ def exceeds(content: str, tool: Tool, settings: ToolSettings, turn_chars: int) -
     """Whether `content` must be spilled after `turn_chars` characters of earlier results of its turn."""
     if len(content) <= settings.preview_chars + BLOCK_OVERHEAD:
         return False
+    # read_file has a bound of its own: in a file, its result would only have the model call read_file again.
     limit = settings.result_chars.get(tool.name, None if tool.unlimited_result else settings.max_result_chars)
     return (limit is not None and len(content) > limit) or turn_chars + len(content) > settings.max_turn_chars
 

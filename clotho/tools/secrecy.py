@@ -53,6 +53,8 @@ class Redactor:
             *(json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)),
         }
         self._pattern = re.compile(
+            # The longest first: of two values of which one begins the other, the end of the longer would
+            # stay.
             "|".join(map(re.escape, sorted(spellings, key=len, reverse=True))) or r"(?!)"
         )
 

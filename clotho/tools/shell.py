@@ -71,6 +71,7 @@ def lost(message: str, status: JobStatus) -> SandboxLost:
 
 async def require_alive(context: CallContext) -> None:
     """Raises SandboxLost where the sandbox is gone: a process that was lost with it is no news for the model."""
+    # No job has this key: a living sandbox says so, and one that is gone raises.
     await context.sandbox.wait(context.job_key("alive"), 0)
 
 

@@ -86,6 +86,7 @@ class Terminal(Tool):
     ) -> ToolOutcome:
         key = context.job_key()
         sessions = await context.sandbox.sessions()
+        # Without this call's own, which a repeated attempt finds among them.
         live = [s for s in sessions if s.key != key and s.status.state in shell.UNFINISHED]
         if len(live) >= MAX_SESSIONS:
             return refused(

@@ -7,15 +7,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TypeVar
 
+from clotho_client.rows import TrainingRow as TrainingRow
+
 from clotho.errors import GroupRejected, JournalCorrupt, Rejection
 from clotho.frozen_model import FrozenModel
 from clotho.journal import Journal
-from clotho.models.backend import LogprobsMode, VersionSpan
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Item
-from clotho.rollouts.lease import Fidelity
-from clotho.rollouts.outcome import Outcome
-from clotho.runs.disturbances import Disturbance
 from clotho.runs.groups import scored_groups
 from clotho.training.fitness import (
     check_age,
@@ -28,57 +26,6 @@ from clotho.training.fitness import (
 from clotho.training.siblings import ALL, Exclusion, Sibling, read_siblings
 
 Value = TypeVar("Value")
-
-
-class TrainingRow(FrozenModel):
-    """One sequence to train on. `ids`, `mask` and `logprobs` are equally long."""
-
-    group: str
-    """The group's id."""
-    item: str
-    """The name of the group's item: its `id`, or a hash of its content."""
-    rollout: str
-    """The sibling whose reward this is."""
-    branch: int
-    """Number of the row among those of its rollout."""
-    sampled_by: str | None
-    """The rollout that sampled the tokens: its own, or a child; None for a row without tokens."""
-    ids: tuple[int, ...] = ()
-    """The tokens, as the server consumed and sampled them."""
-    mask: tuple[bool, ...] = ()
-    """True for each sampled token: those are trained on."""
-    logprobs: tuple[float, ...] = ()
-    """Natural logarithm, as the server returned it; 0.0 where not sampled."""
-    logprobs_mode: LogprobsMode | None = None
-    """What the logprobs are of; None where the row's turns differ."""
-    temperature: float | None = None
-    """The temperature of every sampled token; None where they differ."""
-    versions: tuple[VersionSpan, ...] = ()
-    """Positions whose weight version is known, in order."""
-    versions_known: bool = True
-    """Whether the weight version of every sampled token is known."""
-    reward: float
-    """The rollout's. Advantages are the trainer's."""
-    outcome: Outcome
-    """How the rollout ended."""
-    limit: str | None
-    """The limit that ended the rollout, if one did."""
-    disturbances: tuple[Disturbance, ...] = ()
-    """What happened to the rollout, or its children, on the way."""
-    sandbox_losses: tuple[Fidelity, ...] = ()
-    """Fidelity of each sandbox that replaced a lost one."""
-    resumed_turns: int = 0
-    """Turns that were interrupted and continued from their tokens."""
-    repairs: int = 0
-    """Repairs of its group that led to the rollout."""
-    replacement_of: str | None = None
-    """The failed rollout that it replaced from scratch, if it did."""
-    excluded: bool = False
-    """The rollout is left out because of its disturbances: only its reward counts, in its group."""
-
-    @property
-    def weight_versions(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(span.version for span in self.versions))
 
 
 class TrainingGroup(FrozenModel):

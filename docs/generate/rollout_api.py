@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from clotho_client.orders import ClaimOrder, Fetch, GroupAnswer, GroupOrder, RunOrder
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from clotho.plugins.orders.messages import ClaimOrder, Fetch, GroupAnswer, GroupOrder, RunOrder
 from clotho.plugins.orders.server import REFUSALS, router
 from docs.generate.fields import code, default, described_fields, kind, table
 
@@ -20,10 +20,14 @@ clotho serve-rollouts --port 8010
 
 Trainers order groups here by names of their own, wait for their rows, and acknowledge them. Beside it run Temporal
 and workers, such as those of `clotho dev`. Requests need [a token](security.md#who-may-order-work), which the
-client in Python finds by itself on the same machine; others show it as `Authorization: Bearer …`. In Python:
+client in Python finds by itself on the same machine; others show it as `Authorization: Bearer …`.
+
+The client is a package of its own, `clotho-client`, that needs httpx and pydantic and nothing of Clotho: build its
+wheel with `pip wheel --no-deps ./client`, and install it where the trainer runs. Clotho's own wheel has it too.
 
 ```python
-from clotho.plugins.orders.client import RolloutClient
+from clotho_client.client import RolloutClient
+from clotho_client.orders import GroupOrder
 
 with RolloutClient("http://127.0.0.1:8010") as client:
     client.open_run("first", order)

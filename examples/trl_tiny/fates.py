@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from clotho_client.orders import GroupAnswer, OrderState
 from pydantic import BaseModel
 
 from clotho.errors import GroupRejected
 from clotho.frozen_model import FrozenModel
-from clotho.plugins.orders.messages import GroupAnswer, OrderState
 from clotho.plugins.trainers.trl import Completion, completions
 from clotho.runs.ledger import Claim, Ledger
 from clotho.training.rows import TrainingRow, training_groups

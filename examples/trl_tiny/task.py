@@ -2,12 +2,8 @@
 
 import asyncio
 
-from clotho.models.backend import Inference
-from clotho.models.endpoint import Endpoint
-from clotho.models.rendering.rendering import Rendering
-from clotho.plugins.orders.messages import RunOrder
-from clotho.rollouts.item import Item
-from clotho.run_settings import CheckpointPolicy, RunSettings
+from clotho_client.orders import Endpoint, Inference, Item, Rendering, RunOrder
+
 from environments.file_tasks import FileTasks, FileTasksConfig
 
 TEMPERATURE = 1.0
@@ -35,5 +31,5 @@ def run_order(server: str, model: str, group_size: int, seed: int) -> RunOrder:
         temperature=TEMPERATURE,
         group_size=group_size,
         seed=seed,
-        settings=RunSettings(checkpoints=CheckpointPolicy.OFF),
+        settings={"checkpoints": "off"},
     )

@@ -208,8 +208,8 @@ def life(kind: Any, order: dict[str, Any]) -> None:
             return RuntimeError("can't start new thread")
         return OSError(order["errno"], os.strerror(order["errno"]))
 
-    target = Site(*order["target"]) if order["target"] else None
-    injection = AdapterInjection(ROOT, target, failure)
+    failures = {Site(*order["target"]): failure} if order["target"] else {}
+    injection = AdapterInjection(ROOT, failures)
     atexit.register(note, Path(order["sites"]), injection)
     with failing(injection), without_pause(asyncio.sleep), told_to_stop_at_work_only(signal.signal):
         kind.cli()
@@ -218,7 +218,7 @@ def life(kind: Any, order: dict[str, Any]) -> None:
 def note(path: Path, injection: AdapterInjection) -> None:
     """Tell the calls of this life, which ends."""
     seen = [[site.call, site.place] for site in list(injection.seen)]
-    path.write_text(json.dumps({"seen": seen, "fired": injection.fired}))
+    path.write_text(json.dumps({"seen": seen, "fired": len(injection.fired)}))
 
 
 @contextmanager

@@ -389,7 +389,7 @@ async def test_process_ends_where_its_settings_fail_every_group(
         )
         env.process_mode, env.n_groups_to_process = True, 1
         with pytest.raises(ExceptionGroup) as refused:
-            await asyncio.wait_for(env.process_manager(), 40)
+            await asyncio.wait_for(env.process_manager(), PATIENCE_SECONDS)
     (error,) = refused.value.exceptions
     assert isinstance(error, InvalidInput)
     said = {"tool": "no sample of the distribution leaves a tool", "bound": "how long its context is"}

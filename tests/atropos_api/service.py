@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from clotho_client.tokens import read_token, token_file
 
-from clotho.listeners.tokens import TokenAuth, read_token, token_file
+from clotho.listeners.tokens import TokenAuth
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from tests.support import PATIENCE_SECONDS, eventually

@@ -13,7 +13,7 @@ from atroposlib.envs.base import BaseEnv
 
 from clotho.plugins.atropos.trainer_api import TrainerApi
 from tests.atropos_api.service import Api, group, number_of, running
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_the_token_outlives_its_server(tmp_path: Path) -> None:
         url = await printed_url(api)
         await api.restart()
         assert await printed_url(api) == url
-        async with httpx.AsyncClient() as stranger:
+        async with httpx.AsyncClient(timeout=PATIENCE_SECONDS) as stranger:
             assert (await stranger.get(f"{api.url}/info")).status_code == 401
             assert (await stranger.get(f"{url}/info")).status_code == 200
         adapters = TrainerApi(api.url)
@@ -92,6 +92,7 @@ async def test_the_token_outlives_its_server(tmp_path: Path) -> None:
 
 
 async def test_none_is_asked_for_where_it_was_switched_off(tmp_path: Path) -> None:
-    async with running(tmp_path, arguments=("--no-token",)) as api, httpx.AsyncClient() as stranger:
+    client = httpx.AsyncClient(timeout=PATIENCE_SECONDS)
+    async with running(tmp_path, arguments=("--no-token",)) as api, client as stranger:
         assert (await stranger.get(f"{api.url}/info")).status_code == 200
         assert "with its token" not in api.process.output

@@ -14,6 +14,7 @@ from chaos.containers import matrix
 from chaos.containers.engine import PodmanEngine, can_be_started, engine_in
 from chaos.containers.faults import FAULTS
 from chaos.delivery import matrix as delivery_matrix
+from chaos.harness import matrix as harness_matrix
 from chaos.lanes import play_all
 from chaos.results import CellResult
 from chaos.table import Name
@@ -98,14 +99,16 @@ async def test_an_engine_that_dies_while_it_makes_a_container_leaves_nothing_of_
 
 def test_a_matrix_of_which_no_cell_was_asked_for_stays_in_the_document(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    headings = (matrix.HEADING, tool_matrix.HEADING, delivery_matrix.HEADING, storm.HEADING)
-    of_containers, of_tools, of_delivery, of_storms = (f"{heading}\n\nold" for heading in headings)
-    program.write(page, "# First\n", None, None, of_delivery, None)
-    program.write(page, None, of_containers, None, None, None)
-    assert page.read_text() == f"# First\n\n{of_containers}\n\n{of_delivery}\n"
-    program.write(page, None, None, None, None, of_storms)
-    program.write(page, "# Second", None, of_tools, None, None)
-    parts = ("# Second", of_containers, of_tools, of_delivery, of_storms)
+    headings = (matrix, tool_matrix, harness_matrix, delivery_matrix, storm)
+    of_containers, of_tools, of_harnesses, of_delivery, of_storms = (
+        f"{each.HEADING}\n\nold" for each in headings
+    )
+    program.write(page, "# First\n", None, None, None, of_delivery, None)
+    program.write(page, None, of_containers, None, of_harnesses, None, None)
+    assert page.read_text() == f"# First\n\n{of_containers}\n\n{of_harnesses}\n\n{of_delivery}\n"
+    program.write(page, None, None, None, None, None, of_storms)
+    program.write(page, "# Second", None, of_tools, None, None, None)
+    parts = ("# Second", of_containers, of_tools, of_harnesses, of_delivery, of_storms)
     assert page.read_text() == "\n\n".join(parts) + "\n"
 
 

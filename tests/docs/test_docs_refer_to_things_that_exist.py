@@ -39,6 +39,7 @@ FOLDERS = [
     "activities",
     "benchmarks",
     "chaos",
+    "client",
     "clotho",
     "docs",
     "environments",

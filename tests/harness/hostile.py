@@ -286,6 +286,12 @@ def dying() -> None:
     subprocess.run(["sleep", "infinity"])
 
 
+def killed() -> None:
+    """A command that kills its harness."""
+    asked("killed")
+    subprocess.run(["bash", "-c", "kill -9 $PPID"])
+
+
 def forever() -> None:
     while True:
         asked(f"again {os.urandom(8).hex()}")
@@ -306,7 +312,21 @@ MODES: dict[str, Callable[[], None]] = {
     mode.__name__: mode
     for mode in (
         *(silent, malformed, strange, expecting, pipelined, crowded, slow, different, equal, cut),
-        *(again, deaf, big, large, forging, daemon, in_flight, loud, dying, forever, flooding, failing),
+        *(
+            again,
+            deaf,
+            big,
+            large,
+            forging,
+            daemon,
+            in_flight,
+            loud,
+            dying,
+            killed,
+            forever,
+            flooding,
+            failing,
+        ),
     )
 }
 

@@ -164,6 +164,7 @@ async def test_a_call_in_flight_at_its_end_is_paid_and_counted(cluster: Cluster)
         ("flooding", Ending(outcome=Outcome.LIMIT_REACHED, limit="max_requested_bytes")),
         ("forever", Ending(outcome=Outcome.LIMIT_REACHED, limit="max_turns")),
         ("dying", Ending(outcome=Outcome.POLICY_KILLED, limit="disrupted")),
+        ("killed", Ending(outcome=Outcome.POLICY_KILLED, limit="disrupted")),
     ],
 )
 async def test_it_is_ended(cluster: Cluster, mode: str, ending: Ending) -> None:

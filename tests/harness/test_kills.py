@@ -9,9 +9,10 @@ import pytest
 
 from chaos.stage import sandbox_folder_of
 from clotho.identifiers.rollout_keys import lease_key
-from clotho.plugins.demo.kill_processes import kill_supervisors
+from clotho.plugins.demo.kill_processes import kill_supervisors, programs_of_lease
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
+from clotho.rollouts.lease import Fidelity
 from clotho.runs.rollouts import read_end
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
@@ -95,6 +96,22 @@ async def test_a_killed_supervisor_costs_no_answered_call(cluster: Cluster) -> N
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None and (end.summary.score, end.summary.turns) == (0.75, len(TURNS))
     assert len(end.summary.losses) == 1
+
+
+async def test_a_killed_harness_starts_anew(cluster: Cluster) -> None:
+    name, model = "harness-itself", Holding(script(), held=after_turns(2))
+    rollout = f"{name}/g000000/r0"
+    async with serving(model) as url:
+        handle = await start(cluster, name, url)
+        await model.held(1)
+        for pid in programs_of_lease(sandbox_folder_of(cluster), lease_key(rollout, 0), "python3"):
+            os.kill(pid, signal.SIGKILL)
+        model.release.set()
+        await handle.result()
+    assert set(model.calls.requests.values()) == {1}
+    end = await read_end(cluster.open_journal(), rollout)
+    assert end is not None and (end.summary.score, end.summary.turns) == (0.75, len(TURNS))
+    assert end.summary.losses == (Fidelity.REPLAYED,)
 
 
 async def test_a_killed_model_server_is_waited_for(cluster: Cluster) -> None:

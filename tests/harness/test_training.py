@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clotho_client.orders import RunOrder
 
 from clotho.identifiers.group_keys import scored_key
 from clotho.journal import Journal
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
-from clotho.plugins.orders.messages import RunOrder
 from clotho.plugins.trainers.trl import rollout_func
 from clotho.rollouts.group import GroupEntry
-from clotho.run_settings import RunSettings
 from clotho.runs.groups import scored_groups
 from clotho.testing.scripted_model import serving
 from tests.atropos.adapter import register_trainer
@@ -92,7 +91,7 @@ async def test_trl_gets_the_tokens_that_were_sampled(cluster: Cluster, model: Pa
             endpoint=Endpoint(base_url=url, inference=Inference.TOKENS),
             rendering=Rendering(tokenizer=str(model), tool_call_parser="hermes"),
             group_size=len(SAID),
-            settings=RunSettings(plugins=HARNESS),
+            settings={"plugins": HARNESS},
         )
         prompts = [json.dumps({"number": 0})] * len(SAID)
         given = await asyncio.to_thread(

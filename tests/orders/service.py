@@ -4,12 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import httpx
+from clotho_client.orders import Endpoint, Inference, Rendering, RunOrder
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.models.backend import Inference
-from clotho.models.endpoint import Endpoint
-from clotho.models.rendering.rendering import Rendering
-from clotho.plugins.orders.messages import RunOrder
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.rollouts.item import Item

@@ -8,16 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from clotho_client.client import AsyncRolloutClient, RolloutClient
+from clotho_client.errors import RequestRefused
+from clotho_client.orders import ClaimOrder, Endpoint, GroupAnswer, GroupOrder, Inference, OrderState
 from temporalio.client import WorkflowExecutionStatus
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.errors import InvalidInput
 from clotho.listeners.connections import HEADER_SECONDS
 from clotho.listeners.tokens import TokenAuth
-from clotho.models.backend import Inference
-from clotho.models.endpoint import Endpoint
-from clotho.plugins.orders.client import AsyncRolloutClient, RolloutClient
-from clotho.plugins.orders.messages import ClaimOrder, GroupAnswer, GroupOrder, OrderState
 from clotho.processes.ports import free_port
 from tests.cluster import Cluster
 from tests.orders.service import RolloutService, file_item, file_tasks, serving_rollouts
@@ -49,9 +47,9 @@ async def test_a_name_is_rolled_out_once(client: RolloutClient, embedded_model: 
     order = GroupOrder(item=file_item(1), step=4)
     first, again = await asyncio.gather(*(asked(client.order, run, "step-4-0", order) for _ in range(2)))
     assert first.group == again.group == f"{run}/i-step-4-0.0"
-    with pytest.raises(InvalidInput, match=r"409.*group_size"):
+    with pytest.raises(RequestRefused, match=r"409.*group_size"):
         await asked(client.open_run, run, file_tasks(embedded_model, group_size=3))
-    with pytest.raises(InvalidInput, match=r"409.*another item"):
+    with pytest.raises(RequestRefused, match=r"409.*another item"):
         await asked(client.order, run, "step-4-0", GroupOrder(item=file_item(2)))
     finished: GroupAnswer = await asked(client.wait, run, "step-4-0")
     assert finished.rows is not None
@@ -102,7 +100,7 @@ async def test_a_cancelled_group_has_no_rows_and_stays_cancelled(
     )
     await asked(client.open_run, run, file_tasks(embedded_model, endpoint=nowhere))
     assert (await asked(client.order, run, "a", GroupOrder(item=file_item(1)))).state is OrderState.OPEN
-    with pytest.raises(InvalidInput, match=r"409.*not finished"):
+    with pytest.raises(RequestRefused, match=r"409.*not finished"):
         await asked(client.acknowledge, run, "a")
     for _ in range(2):
         cancelled = await asked(client.cancel, run, "a")
@@ -195,9 +193,9 @@ async def test_the_document_has_every_operation(service: RolloutService) -> None
 async def test_a_token_is_asked_for(cluster: Cluster) -> None:
     variables = (f"ROLLOUT_TOKEN={TOKEN}",)
     async with serving_rollouts(cluster, "--token-variable", "ROLLOUT_TOKEN", variables=variables) as service:
-        with pytest.raises(InvalidInput, match="401"):
+        with pytest.raises(RequestRefused, match="401"):
             await asked(RolloutClient(service.url).unacknowledged, "no-such-run")
-        with pytest.raises(InvalidInput, match="404"):
+        with pytest.raises(RequestRefused, match="404"):
             await asked(RolloutClient(service.url, TOKEN).unacknowledged, "no-such-run")
 
 

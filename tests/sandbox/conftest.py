@@ -120,10 +120,17 @@ PATIENT = (
 
 @pytest.fixture(scope="module", autouse=True)
 def patient_hosts() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in PATIENT:
-            patch.setattr(name, PATIENCE_SECONDS)
-        yield
+    patch = be_patient()
+    yield
+    patch.undo()
+
+
+def be_patient() -> pytest.MonkeyPatch:
+    """Also in programs that tests run."""
+    patch = pytest.MonkeyPatch()
+    for name in PATIENT:
+        patch.setattr(name, PATIENCE_SECONDS)
+    return patch
 
 
 OPTION = "--write-conformance"

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,13 +58,12 @@ class Site:
 
 @dataclass
 class Injection:
-    """Records the sites it sees; raises `failure` at the first visit of `target`."""
+    """Records the sites it sees; raises a failure at the first visit of each site that has one."""
 
     package: str
-    target: Site | None = None
-    failure: Callable[[], BaseException] = lambda: OSError()
+    failures: Mapping[Site, Callable[[], BaseException]] = field(default_factory=dict)
     seen: dict[Site, int] = field(default_factory=dict)
-    fired: int = 0
+    fired: set[Site] = field(default_factory=set)
 
     def visit(self, call: str) -> None:
         place = self._place()
@@ -72,9 +71,9 @@ class Injection:
             return
         site = Site(call, place)
         self.seen[site] = self.seen.get(site, 0) + 1
-        if site == self.target and not self.fired:
-            self.fired += 1
-            raise self.failure()
+        if site in self.failures and site not in self.fired:
+            self.fired.add(site)
+            raise self.failures[site]()
 
     def _place(self) -> str | None:
         frame = sys._getframe(2)

@@ -186,8 +186,9 @@ WORKER = """
 import asyncio, resource, signal
 from pathlib import Path
 from clotho.sandbox.checkpoints import Checkpoint, Restore
-from tests.sandbox.conftest import BACKENDS, SPECS
+from tests.sandbox.conftest import BACKENDS, SPECS, be_patient
 from tests.sandbox.shell import Shell
+be_patient()
 async def main():
     backend = BACKENDS[{kind!r}](Path({folder!r}) / "sandboxes-{kind}"){step}
 asyncio.run(main())

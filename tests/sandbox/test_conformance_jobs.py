@@ -1,4 +1,5 @@
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from tests.sandbox.shell import Shell, until
 from tests.support import PATIENCE_SECONDS
 
 EXITED = JobState.EXITED
+OURS = os.getpid()
+"""Tells the processes of this run of the tests from those of another, where sandboxes see all of the host."""
 
 
 async def test_result_output_and_exit_code(shell: Shell) -> None:
@@ -62,8 +65,9 @@ async def test_attempt_killed_in_the_middle_is_attached_to(
     driver = f"""
 import asyncio
 from pathlib import Path
-from tests.sandbox.conftest import BACKENDS, SPECS
+from tests.sandbox.conftest import BACKENDS, SPECS, be_patient
 from tests.sandbox.shell import Shell
+be_patient()
 async def main():
     backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
     shell = Shell(await backend.attach("shared/lease/0", {shell.sandbox.incarnation!r}))
@@ -122,19 +126,21 @@ async def test_output_limit_holds_after_a_silence(shell: Shell) -> None:
 
 
 async def test_background_writer_is_ended_at_the_cap(shell: Shell) -> None:
-    assert (await shell.run("(sleep 0.3; exec -a babbler yes) &", max_output=100_000)).code == 0
-    assert (await shell.text("while pgrep -f ^babbler; do sleep 0.05; done; echo gone")).endswith("gone")
+    assert (await shell.run(f"(sleep 0.3; exec -a babbler-{OURS} yes) &", max_output=100_000)).code == 0
+    gone = f"while pgrep -f '^babbler-{OURS} '; do sleep 0.05; done; echo gone"
+    assert (await shell.text(gone)).endswith("gone")
 
 
 async def test_timeout_ends_the_tree_and_nothing_else(shell: Shell) -> None:
-    await shell.run("sleep 998 >/dev/null 2>&1 &")
-    script = """echo a; setsid sleep 991 & env -i setsid sleep 992 &
-        (setsid sh -c 'trap "" TERM; sleep 993; sleep 994' &) &
+    await shell.run(f"sleep 998.{OURS} >/dev/null 2>&1 &")
+    script = f"""echo a; setsid sleep 991.{OURS} & env -i setsid sleep 992.{OURS} &
+        (setsid sh -c 'trap "" TERM; sleep 993.{OURS}; sleep 994.{OURS}' &) &
         trap "" TERM; while :; do :; done"""
     assert (await shell.timed_out(script, 0.5, b"a\n")).output == b"a\n"
-    left = "until [ \"$(ps ax -o args | grep -E '^sleep 99')\" = 'sleep 998' ]; do sleep 0.05; done; echo it"
+    ours = f"ps ax -o args | grep '^sleep 99[0-9][.]{OURS}$'"
+    left = f"until [ \"$({ours})\" = 'sleep 998.{OURS}' ]; do sleep 0.05; done; echo it"
     assert await shell.text(left) == "it"
-    await shell.run("pkill -f 'sleep 998'")
+    await shell.run(f"pkill -f 'sleep 998[.]{OURS}'")
 
 
 async def test_command_that_heeds_sigterm_has_time_to(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,16 +185,13 @@ async def test_callers_that_fill_the_loops_threads_are_served(shell: Shell) -> N
 
 
 async def test_background_processes_die_by_the_key_of_their_command(shell: Shell) -> None:
-    job = shell.job("setsid sleep 996 >/dev/null 2>&1 & echo started")
+    job = shell.job(f"setsid sleep 996.{OURS} >/dev/null 2>&1 & echo started")
+    found = f"pgrep -f '^sleep 996[.]{OURS}' >/dev/null"
     await shell.sandbox.start(job)
     assert (await shell.ended(job.key)).code == 0
-    assert (
-        await shell.text("until pgrep -f '^sleep 996' >/dev/null; do sleep 0.01; done; echo runs") == "runs"
-    )
+    assert await shell.text(f"until {found}; do sleep 0.01; done; echo runs") == "runs"
     await shell.sandbox.kill(job.key)
-    assert (
-        await shell.text("while pgrep -f '^sleep 996' >/dev/null; do sleep 0.01; done; echo gone") == "gone"
-    )
+    assert await shell.text(f"while {found}; do sleep 0.01; done; echo gone") == "gone"
 
 
 async def test_no_descriptor_leaks_into_commands(shell: Shell) -> None:

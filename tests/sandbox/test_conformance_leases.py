@@ -62,8 +62,9 @@ async def test_sandbox_outlives_the_worker_that_made_it(backend: Backend, kind: 
     maker = f"""
 import asyncio, os, signal
 from pathlib import Path
-from tests.sandbox.conftest import BACKENDS, SPECS, closed
+from tests.sandbox.conftest import BACKENDS, SPECS, closed, be_patient
 from tests.sandbox.shell import Shell
+be_patient()
 async def main():
     backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
     shell = Shell(await backend.create("orphan/lease/0", SPECS[{kind!r}]))

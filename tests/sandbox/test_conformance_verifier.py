@@ -90,8 +90,9 @@ async def test_another_worker_attaches_to_the_same_epoch(
     attach = f"""
 import asyncio
 from pathlib import Path
-from tests.sandbox.conftest import BACKENDS
+from tests.sandbox.conftest import BACKENDS, be_patient
 from tests.sandbox.shell import Shell
+be_patient()
 async def main():
     backend = BACKENDS[{kind!r}](Path({str(folder)!r}) / "sandboxes-{kind}")
     shell = Shell(await backend.open_verifier({lease!r}, 0, {{}}))

@@ -7,7 +7,8 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, cast
@@ -45,6 +46,8 @@ FAILURES: tuple[Callable[[], BaseException], ...] = (
 )
 SPEC = SandboxSpec(disk_mb=100, memory_mb=512)
 MOST_ATTEMPTS = 4
+AT_A_ROLLOUT = 3
+"""Failures, far from each other: all of them may meet one step, and the next attempt succeeds."""
 Step = Callable[["Rollout"], Awaitable[None]]
 
 
@@ -161,11 +164,15 @@ async def play(rollout: Rollout) -> int:
 async def test_an_error_at_every_call_to_the_host_is_retried(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = itertools.cycle(FAILURES)
     sites = await sites_of(folder, tmp_path, monkeypatch)
     assert len(sites) > 40
-    for number, site in enumerate(sites):
-        await strike(folder, tmp_path, monkeypatch, site, next(turns), number)
+    failures = list(zip(sites, itertools.cycle(FAILURES), strict=False))
+    rollouts = -(-len(sites) // AT_A_ROLLOUT)
+    for number in range(rollouts):
+        left = dict(failures[number::rollouts])
+        while left:
+            fired, lost = await strike(folder, tmp_path, monkeypatch, left)
+            left = {site: failure for site, failure in left.items() if lost and site not in fired}
 
 
 async def sites_of(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Site]:
@@ -180,23 +187,25 @@ async def strike(
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    site: Site,
-    failure: Callable[[], BaseException],
-    number: int,
-) -> None:
-    injection = Injection(f"{ROOT}/sandbox/", target=site, failure=failure)
+    failures: Mapping[Site, Callable[[], BaseException]],
+) -> tuple[set[Site], bool]:
+    """The sites at which a rollout has failed, and whether it lost its sandbox."""
+    injection = Injection(f"{ROOT}/sandbox/", failures)
     backend = LocalBackend(folder / "sandboxes-failing")
     with injected(monkeypatch, injection):
-        rollout = Rollout(backend, f"failing/{number}/lease/0", tmp_path)
+        rollout = Rollout(backend, f"failing/{uuid.uuid4().hex}/lease/0", tmp_path)
         try:
             await play(rollout)
         except SandboxLost as lost:  # its disk is full, as far as anybody can tell
-            assert getattr(failure(), "errno", None) == errno.ENOSPC and lost.exhausted == "disk"
+            raised = [getattr(failures[site](), "errno", None) for site in injection.fired]
+            assert errno.ENOSPC in raised and lost.exhausted == "disk"
             await rollout.destroy()
+            return injection.fired, True
         except BaseException as error:
-            error.add_note(f"{site}, {failure()!r}")
+            error.add_note(f"{[(site, failures[site]()) for site in injection.fired]}")
             await rollout.destroy()
             raise
+    return injection.fired, False
 
 
 def never_starting(*_: object) -> NoReturn:

@@ -86,8 +86,10 @@ async def test_a_command_outlives_its_worker(
     driver = f"""
 import asyncio
 from pathlib import Path
+from tests.sandbox.conftest import be_patient
 from tests.sandbox.engine_elsewhere import LikeACloud, link_with_late_ends, relayed_backend
 from tests.sandbox.shell import Shell
+be_patient()
 async def main():
     backend = relayed_backend(Path({str(folder)!r}) / "sandboxes-relay")
     shell = Shell(await backend.attach({lease!r}, {shell.sandbox.incarnation!r}))

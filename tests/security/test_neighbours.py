@@ -24,6 +24,7 @@ HOG = f"""mkfifo go; for n in $(seq {SPINNERS}); do setsid sh -c ': < go; {SPIN}
 exec 3<> go; echo begun; wait"""
 """They spin once all are there: it would take them minutes to begin among those that do."""
 BOUND_MB = 96
+HELD_SECONDS = 60.0
 SLOWED_SECONDS = 1.2
 """Of the 2 that 2 MiB take at 1 MiB a second; without a bound they take hundredths."""
 
@@ -175,7 +176,7 @@ def fill(a, send, times=10**6):
 @pytest.mark.parametrize("kind", BUFFERS)
 async def test_memory_of_the_kernel_is_charged(local: LocalBackend, lease: str, kind: str) -> None:
     """Without a bound these hold more than a gigabyte."""
-    script = f"python3 - <<'E'\n{FILLING}{BUFFERS[kind]}\nprint('filled', flush=True)\ntime.sleep(60)\nE"
+    script = f"python3 - <<'E'\n{FILLING}{BUFFERS[kind]}\nprint('filled', flush=True)\ntime.sleep(600)\nE"
     async with sandbox(local, lease, SPECS["local"].model_copy(update={"memory_mb": BOUND_MB})) as shell:
         job = shell.job(script, session="fill")
         await shell.sandbox.start(job)
@@ -183,7 +184,8 @@ async def test_memory_of_the_kernel_is_charged(local: LocalBackend, lease: str, 
             while b"filled" not in await shell.sandbox.output(job.key):
                 if (await shell.sandbox.wait(job.key, 0.05)).state != "running":
                     return  # the kernel has ended it
-        assert buffers_mb() < 2 * BOUND_MB
+        # Others of the machine may have filled theirs: what this one holds, it holds as long as it runs.
+        await until_true(lambda: buffers_mb() < 2 * BOUND_MB, HELD_SECONDS)
 
 
 def buffers_mb() -> int:

@@ -18,8 +18,8 @@ from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.plugins.mcp.settings import McpServer, McpSettings
 from clotho.plugins.orders.command import LIMITS
-from clotho.plugins.orders.messages import RunOrder
 from clotho.plugins.orders.ordering import Orders
+from clotho.plugins.orders.run_order import CheckedRunOrder
 from clotho.plugins.orders.server import rollout_api
 from clotho.rollouts.run import RunManifest
 from clotho.run_settings import RunSettings
@@ -33,7 +33,7 @@ def servers(manifest: RunManifest) -> dict[str, McpServer]:
     return found.servers
 
 
-def ordered(config: dict[str, Any] | None = None, **settings: Any) -> RunOrder:
+def ordered(config: dict[str, Any] | None = None, **settings: Any) -> CheckedRunOrder:
     fields = {
         "environment": "file_tasks",
         "environment_config": config or {},
@@ -42,7 +42,7 @@ def ordered(config: dict[str, Any] | None = None, **settings: Any) -> RunOrder:
         "group_size": 2,
         "settings": settings,
     }
-    return RunOrder.model_validate(fields)
+    return CheckedRunOrder.model_validate(fields)
 
 
 @pytest.mark.attack("listeners", "an order of a run whose programs run on the worker's host")
@@ -55,7 +55,7 @@ def ordered(config: dict[str, Any] | None = None, **settings: Any) -> RunOrder:
         pytest.param(ordered(mounts={"/opt/secrets": "/root"}), id="with a folder of the host"),
     ],
 )
-def test_what_runs_on_hosts_is_refused(order: RunOrder) -> None:
+def test_what_runs_on_hosts_is_refused(order: CheckedRunOrder) -> None:
     with pytest.raises(InvalidInput, match="where: host"):
         order.manifest("r", RunSettings())
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clotho_client.orders import GroupAnswer, OrderState
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
-from clotho.plugins.orders.messages import GroupAnswer, OrderState
 from clotho.plugins.trainers.slime import generate_function, group_rewards, keep_finished, samples_of
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.groups import scored_groups

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clotho_client.client import RolloutClient
+from clotho_client.orders import GroupAnswer, GroupOrder, OrderState
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
-from clotho.plugins.orders.client import RolloutClient
-from clotho.plugins.orders.messages import GroupAnswer, GroupOrder, OrderState
 from clotho.plugins.trainers.trl import completions, given_reward, group_names, rollout_func
 from clotho.processes.ports import free_port
 from clotho.rollouts.outcome import Outcome

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from clotho_client.orders import GroupAnswer, RunOrder
 from pyarrow import parquet
 
 from clotho.listeners.tokens import TokenAuth
@@ -20,7 +21,6 @@ from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.models.rendering.rendering import Rendering
 from clotho.plugins.atropos.scored import MASKED, branch_groups_of
-from clotho.plugins.orders.messages import GroupAnswer, RunOrder
 from clotho.plugins.trainers.slime import samples_of
 from clotho.plugins.trainers.trl import group_names, rollout_func
 from clotho.rollouts.group import GroupEntry

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import PATIENCE_SECONDS
+
 WAITED_FOR = """
 import atexit, signal
 
@@ -21,7 +23,7 @@ atexit.register(print, "told at the end")
 
 def ended(program: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", WAITED_FOR + program]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,9 @@ def test_the_adapter_ends_so() -> None:
 def test_output_that_cannot_be_written_is_a_failure() -> None:
     program = "from clotho.processes.ending import run_to_end\nrun_to_end(lambda: print('lost') or 0)"
     with Path("/dev/full").open("w") as full:
-        end = subprocess.run([sys.executable, "-c", program], stdout=full, timeout=60, check=False)
+        end = subprocess.run(
+            [sys.executable, "-c", program], stdout=full, timeout=PATIENCE_SECONDS, check=False
+        )
     assert end.returncode == 1
 
 
@@ -68,6 +72,8 @@ def test_an_error_comes_after_what_was_said_before_it(tmp_path: Path) -> None:
         "run_to_end(program)"
     )
     with (tmp_path / "log").open("w") as log:
-        subprocess.run([sys.executable, "-c", program], stdout=log, stderr=log, timeout=60, check=False)
+        subprocess.run(
+            [sys.executable, "-c", program], stdout=log, stderr=log, timeout=PATIENCE_SECONDS, check=False
+        )
     lines = (tmp_path / "log").read_text().splitlines()
     assert (lines[0], lines[-1]) == ("result", "ZeroDivisionError: unknown")

@@ -1,22 +1,32 @@
 """Heartbeats in the store: their age goes by its clock, whatever a host takes the time to be."""
 
+import asyncio
 import os
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from clotho.config import read_settings_file
+from clotho.errors import InvalidInput
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
-from clotho.processes import liveness
+from clotho.journal.store import Written
+from clotho.processes import heartbeats, liveness
+from clotho.processes.heartbeats import Heartbeats
 from clotho.processes.liveness import (
+    IDLE_PERIOD_SECONDS,
+    KEPT_HEARTBEATS,
     LIVENESS_SECONDS,
+    PERIOD_SECONDS,
     Liveness,
     Presence,
     ServedNamespace,
     heartbeat_age,
-    heartbeat_ages,
+    last_signs,
 )
 from clotho.runs.starting import settings_notice
 
@@ -64,7 +74,9 @@ async def test_a_host_is_present_and_silent_whatever_its_clock_says(
     await Liveness(journal, HOST).beat()
     clock.ahead = 0.0
     assert await heartbeat_age(journal, HOST) < LIVENESS_SECONDS
-    assert await heartbeat_ages(journal) == {HOST: pytest.approx(await heartbeat_age(journal, HOST), abs=5)}
+    signs = await last_signs(journal)
+    assert signs.keys() == {HOST}
+    assert signs[HOST].age == pytest.approx(await heartbeat_age(journal, HOST), abs=5)
     let_pass(tmp_path, LIVENESS_SECONDS + 1)
     assert await heartbeat_age(journal, HOST) >= LIVENESS_SECONDS
 
@@ -174,3 +186,120 @@ async def test_a_process_that_cannot_tell_its_namespace_counts_as_serving_it(jou
     assert await Presence(journal, known.namespace("one")).serves(HOST)
     assert not await Presence(journal, known.namespace("other")).serves(HOST)
     assert await Presence(journal, away.namespace("one")).serves(HOST)
+
+
+class Passing:
+    """A clock, and pauses that pass at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now = 0.0
+        self._end = seconds
+
+    def seconds(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now > self._end:
+            raise asyncio.CancelledError
+
+
+class CountingStore(FilesystemStore):
+    """Counts requests by their kind."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.requests: Counter[str] = Counter()
+
+    async def create(self, key: str, body: bytes) -> bool:
+        self.requests["PUT"] += 1
+        return await super().create(key, body)
+
+    async def keys(self, prefix: str) -> list[str]:
+        self.requests["LIST"] += 1
+        return await super().keys(prefix)
+
+    async def written(self, prefix: str) -> Written:
+        self.requests["LIST"] += 1
+        return await super().written(prefix)
+
+
+NAMES = ("clotho-llm-host-0", "clotho-sandbox-host", "clotho-sandbox-host-0")
+"""Those of a worker process with all roles."""
+
+
+@pytest.fixture
+def a_day(monkeypatch: pytest.MonkeyPatch) -> Passing:
+    day = Passing(86_400.0)
+    monkeypatch.setattr(heartbeats, "boot_seconds", day.seconds)
+    monkeypatch.setattr(heartbeats, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": day.sleep}))
+    return day
+
+
+async def test_a_day_of_an_idle_process_costs_few_requests(tmp_path: Path, a_day: Passing) -> None:
+    store = CountingStore(tmp_path)
+    process = Heartbeats([Liveness(Journal(store), name) for name in NAMES], holds=lambda: False)
+    with pytest.raises(asyncio.CancelledError):
+        await process.run()
+    assert store.requests["PUT"] <= 1_500
+    assert store.requests["LIST"] <= 10
+
+
+async def test_a_process_that_holds_sandboxes_says_so_all_the_time(tmp_path: Path, a_day: Passing) -> None:
+    store = CountingStore(tmp_path)
+    a_day._end = 3_600.0
+    with pytest.raises(asyncio.CancelledError):
+        await Heartbeats([Liveness(Journal(store), HOST)], holds=lambda: True).run()
+    assert store.requests["PUT"] == 3_600 / PERIOD_SECONDS + 1
+    assert len(await store.keys(f"~present/{HOST}/")) == KEPT_HEARTBEATS
+
+
+async def test_an_idle_process_is_alive_for_longer_and_says_so_before_it_works(
+    journal: Journal, tmp_path: Path
+) -> None:
+    sign = Liveness(journal, HOST)
+    await sign.beat(idle=True)
+    let_pass(tmp_path, LIVENESS_SECONDS + 1)
+    assert (await last_signs(journal))[HOST].alive
+    assert await heartbeat_age(journal, HOST) > LIVENESS_SECONDS, "its work moves on, of which there is none"
+    process = Heartbeats([sign], holds=lambda: False)
+    async with process.working():
+        assert await heartbeat_age(journal, HOST) < LIVENESS_SECONDS
+    let_pass(tmp_path, IDLE_PERIOD_SECONDS + LIVENESS_SECONDS)
+    assert not (await last_signs(journal))[HOST].alive
+
+
+async def test_a_process_that_ends_leaves_no_heartbeats_unless_it_leaves_sandboxes(journal: Journal) -> None:
+    for holds in (False, True):
+        process = Heartbeats([Liveness(journal, HOST)], partial(bool, holds))
+        async with process.working():
+            pass
+        await process.leave()
+        assert bool(await journal.keys(f"~present/{HOST}/")) is holds
+
+
+async def test_a_machine_with_the_name_of_another_that_lives_is_refused(journal: Journal) -> None:
+    first = Liveness(journal, HOST, machine="first")
+    await first.beat()
+    await Liveness(journal, HOST, machine="first").require_name()  # another process of it
+    beating = asyncio.create_task(_beat_often(first))
+    with pytest.raises(InvalidInput, match=f"another machine has this one's name, and lives: .* of {HOST};"):
+        await Liveness(journal, HOST, machine="second").require_name()
+    beating.cancel()
+
+
+async def test_a_machine_that_replaces_one_of_its_name_waits_for_its_silence(
+    journal: Journal, tmp_path: Path
+) -> None:
+    await Liveness(journal, HOST, machine="first").beat()
+    waiting = asyncio.create_task(Liveness(journal, HOST, machine="second").require_name())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    let_pass(tmp_path, LIVENESS_SECONDS + 1)
+    await waiting
+
+
+async def _beat_often(sign: Liveness) -> None:
+    while True:
+        await sign.beat()
+        await asyncio.sleep(0.5)

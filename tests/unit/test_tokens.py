@@ -9,10 +9,11 @@ from threading import Barrier
 
 import httpx
 import pytest
+from clotho_client.tokens import read_token, token_file
 
 from clotho.cli.options import address_with, token_for
 from clotho.errors import InvalidInput
-from clotho.listeners.tokens import TokenAuth, read_token, token_file, token_of_port
+from clotho.listeners.tokens import TokenAuth, token_of_port
 
 PORT = 8010
 

@@ -51,7 +51,7 @@ async def test_pages_need_the_token_that_the_address_had_once(tmp_path: Path, vi
         for headers in (link, {"origin": "http://127.0.0.1:1"}, {}):
             assert (await client.post(operate, headers=headers)).status_code == 403
         odd = {"cookie": f"we ird{{}}=x; =; {cookie.partition(';')[0]}"}
-        assert (await httpx.AsyncClient().get(page, headers=odd)).status_code == 200
+        assert (await httpx.AsyncClient(timeout=PATIENCE_SECONDS).get(page, headers=odd)).status_code == 200
         away = f"{address.partition('?')[0]}/evil.example/?token={token}"
         assert (await client.get(away)).headers["location"] == "/evil.example/"
 

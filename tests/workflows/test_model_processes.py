@@ -14,7 +14,7 @@ from activities.budgets import BudgetWatch
 from activities.llm import Model
 from activities.turn_claims import TurnClaims
 from clotho.identifiers.group_keys import tools_key
-from clotho.identifiers.rollout_keys import prompt_key, turn_key
+from clotho.identifiers.rollout_keys import process_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import ModelBackend, SampledTurn, TurnCall, Usage
@@ -27,7 +27,7 @@ from clotho.processes.roles import ProcessSlot
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.run import RunManifest
-from clotho.rollouts.turn import FirstTurnRequest, TurnRequest
+from clotho.rollouts.turn import ChosenProcess, FirstTurnRequest, TurnRequest
 from clotho.runs.manifest import open_run
 from clotho.runs.request import run_manifest
 from clotho.temporal.states import served_namespace
@@ -106,11 +106,16 @@ class Backend:
     capabilities = None
     open = most_open = 0
 
+    def __init__(self, seconds: float = 0.05) -> None:
+        self._seconds = seconds
+
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
         self.open += 1
         self.most_open = max(self.most_open, self.open)
-        await asyncio.sleep(0.05)
-        self.open -= 1
+        try:
+            await asyncio.sleep(self._seconds)
+        finally:
+            self.open -= 1
         return SampledTurn(
             message=ChatMessage(role="assistant", content="Done."),
             finish_reason="stop",
@@ -137,13 +142,20 @@ async def journal(tmp_path: Path) -> Journal:
     return journal
 
 
-def model_process(cluster: Cluster, journal: Journal, backend: Backend, queue: str, most_calls: int) -> Model:
+def model_process(
+    cluster: Cluster,
+    journal: Journal,
+    backend: Backend,
+    queue: str,
+    most_calls: int,
+    metrics: Metrics | None = None,
+) -> Model:
     budgets = BudgetWatch(journal, cluster.client, queue)
     pacer = Pacer(journal, queue, {}, no_metrics, most_calls)
     namespace = served_namespace(cluster.client)
     liveness = Liveness(journal, queue, namespace=namespace)
     claims = TurnClaims(journal, Presence(journal, namespace), liveness, queue)
-    return Model(journal, backend, queue, None, Metrics(), budgets, pacer, claims)
+    return Model(journal, backend, queue, None, metrics or Metrics(), budgets, pacer, claims)
 
 
 async def no_metrics(server: Endpoint) -> None:
@@ -167,6 +179,38 @@ async def test_attempts_of_a_workflow_agree_on_the_process_of_its_turns(
     attempt.info = replace(attempt.info, workflow_run_id="another-run")
     assert (await attempt.run(other.sample_first_turn, request)).model_queue == "other"
     assert backend.most_open == 1
+
+
+class CountedRepayments(Metrics):
+    by_partition = 0
+
+    def count_repaid_by_partition(self) -> None:
+        self.by_partition += 1
+
+
+async def test_a_turn_asked_for_in_anothers_stead_ends_with_the_answer_of_that_one(
+    cluster: Cluster, journal: Journal
+) -> None:
+    """The first process was cut off from the store: it has its answer, and writes it when the store is back."""
+    cut_off, slow, metrics = Backend(), Backend(seconds=600.0), CountedRepayments()
+    rollout = "agreed/g000000/r0"
+    await journal.write(prompt_key(rollout), Prompt(item={}, messages=(), seed=0))
+    await journal.write(
+        process_key(rollout, ActivityEnvironment().info.workflow_run_id or ""), ChosenProcess(queue="one")
+    )
+    one = model_process(cluster, journal, cut_off, "one", 1)
+    other = model_process(cluster, Journal(journal._store), slow, "other", 1, metrics)
+    request = TurnRequest(rollout=rollout, turn=0)
+    in_stead = asyncio.create_task(ActivityEnvironment().run(other.sample_turn, request))
+
+    async def asked() -> bool:
+        return slow.open == 1
+
+    await eventually(asked, "the second call")
+    first = await ActivityEnvironment().run(one.sample_turn, request)
+    assert (await in_stead) is not None and first is not None
+    assert slow.open == 0, "it was hung up on"
+    assert metrics.by_partition == 1
 
 
 async def test_a_process_bounds_its_model_calls_whichever_queue_they_come_from(

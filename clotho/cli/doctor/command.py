@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from clotho.cli.deployment_notices import deployment_notices
+from clotho.cli.doctor import cluster
 from clotho.cli.doctor.disks import disk_findings, used_folders
 from clotho.cli.doctor.findings import Examination, Finding, show
 from clotho.cli.doctor.sandbox_audit import AuditedSandbox, OwnerStatus, SandboxAudit
@@ -25,7 +26,7 @@ from clotho.journal import Journal
 from clotho.models.rendering.rendering import TOKENS_EXTRA, missing_packages
 from clotho.plugin import load, plugins
 from clotho.processes.ending import leave
-from clotho.processes.liveness import LIVENESS_SECONDS, heartbeat_ages
+from clotho.processes.liveness import Sign, last_signs
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.manifest import list_runs
 from clotho.runs.starting import settings_notice
@@ -60,13 +61,17 @@ class Question:
 
     title: str
     what: str
-    """What is asked, as it is named where it doesn't answer."""
+    """Name of the part that is examined, for the finding that it doesn't answer."""
     answer: Coroutine[Any, Any, list[Finding]]
 
 
 def command(
     clean: Annotated[
         bool, typer.Option("--clean", help="Destroy this host's sandboxes that no rollout wants any more.")
+    ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--cluster", help="Examine all hosts instead: processes, versions, queues, clocks."),
     ] = False,
     as_json: AsJson = False,
     store: Store = None,
@@ -76,10 +81,14 @@ def command(
 
     Exit status 1 if anything needs attention.
     """
-    raise typer.Exit(asyncio.run(_examined(load_settings(store, temporal), clean, as_json)))
+    settings = load_settings(store, temporal)
+    if whole:
+        status = asyncio.run(cluster.command(settings, make_console(), as_json))
+        leave(status)  # threads that ask what doesn't answer would be waited for
+    raise typer.Exit(asyncio.run(_examine_all(settings, clean, as_json)))
 
 
-async def _examined(settings: Settings, clean: bool, as_json: bool) -> int:
+async def _examine_all(settings: Settings, clean: bool, as_json: bool) -> int:
     doctor = Doctor(settings, make_console(), as_json)
     status = await doctor.examine(clean)
     if doctor.gave_up:  # its threads would be waited for as long as what they ask
@@ -108,9 +117,9 @@ class Doctor:
     async def _sections(self, clean: bool) -> dict[str, list[Finding]]:
         """The findings by title. What doesn't answer is one: everything is asked side by side, in two rounds."""
         (journal, of_store), (client, of_temporal), disks = await asyncio.gather(
-            self._within("store", FIRST_SECONDS, self._store(), (None, _unanswered("store", FIRST_SECONDS))),
+            self._within("store", FIRST_SECONDS, self._store(), (None, _no_answer("store", FIRST_SECONDS))),
             self._within(
-                "Temporal", FIRST_SECONDS, self._temporal(), (None, _unanswered("Temporal", FIRST_SECONDS))
+                "Temporal", FIRST_SECONDS, self._temporal(), (None, _no_answer("Temporal", FIRST_SECONDS))
             ),
             self._answered(
                 "disks", FIRST_SECONDS, asyncio.to_thread(disk_findings, used_folders(self.settings))
@@ -158,7 +167,7 @@ class Doctor:
     async def _answered(
         self, what: str, seconds: float, asked: Coroutine[Any, Any, list[Finding]]
     ) -> list[Finding]:
-        return await self._within(what, seconds, asked, [_unanswered(what, seconds)])
+        return await self._within(what, seconds, asked, [_no_answer(what, seconds)])
 
     async def _within(self, what: str, seconds: float, asked: Coroutine[Any, Any, T], otherwise: T) -> T:
         try:
@@ -210,8 +219,8 @@ class Doctor:
     async def _leases(self, audit: SandboxAudit, journal: Journal, full: bool) -> list[Finding]:
         """On a full disk, workers that are there can't say so."""
         queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
-        seen = await heartbeat_ages(journal)
-        present = full or seen.get(queue, float("inf")) < LIVENESS_SECONDS
+        seen = await last_signs(journal)
+        present = full or (queue in seen and seen[queue].alive)
         held = sorted(await audit.held(), key=lambda each: each.record.lease)
         return [self._lease(each, present) for each in held] or [Finding("none")]
 
@@ -269,7 +278,7 @@ async def token_packages() -> list[Finding]:
 
 
 async def _workers(journal: Journal) -> list[Finding]:
-    found = heartbeats(await heartbeat_ages(journal))
+    found = heartbeats(await last_signs(journal))
     if (notice := await settings_notice(journal)) is not None:
         found.append(Finding("settings: not those of clotho.yaml", notice))
     return found
@@ -282,14 +291,14 @@ async def _versions(client: Client) -> list[Finding]:
         return [Finding(f"versions: not known: {error.message}", "ask again once Temporal answers")]
 
 
-def _unanswered(what: str, seconds: float) -> Finding:
+def _no_answer(what: str, seconds: float) -> Finding:
     return Finding(f"{what}: no answer within {seconds:g} s", f"see to its health: {CHECKED.get(what, what)}")
 
 
-def heartbeats(seen: dict[str, float]) -> list[Finding]:
+def heartbeats(seen: dict[str, Sign]) -> list[Finding]:
     """Processes by their last heartbeats, the latest first. A missing one may have been stopped on purpose."""
-    latest = sorted(seen.items(), key=lambda sign: sign[1])
+    latest = sorted(seen.items(), key=lambda sign: sign[1].age)
     return [
-        Finding(f"{name}: {'present' if age < LIVENESS_SECONDS else 'gone'}, last sign {age:.0f} s ago")
-        for name, age in latest[:SEEN_SHOWN]
+        Finding(f"{name}: {'present' if sign.alive else 'gone'}, last sign {sign.age:.0f} s ago")
+        for name, sign in latest[:SEEN_SHOWN]
     ] or [Finding("none was ever seen")]

@@ -24,8 +24,8 @@ class KeyValueCache:
     def reserve(self, length: int) -> None:
         if length > self.keys.shape[2]:
             capacity = min(self._limit, length + CAPACITY_STEP)
-            self.keys = _widened(self.keys, capacity)
-            self.values = _widened(self.values, capacity)
+            self.keys = _widen(self.keys, capacity)
+            self.values = _widen(self.values, capacity)
 
     def adopt(self, other: "KeyValueCache", length: int) -> None:
         """Start as a copy of the first `length` tokens of `other`."""
@@ -35,7 +35,7 @@ class KeyValueCache:
         self.tokens = other.tokens[:length]
 
 
-def _widened(array: Array, capacity: int) -> Array:
+def _widen(array: Array, capacity: int) -> Array:
     wider = np.empty((*array.shape[:2], capacity, array.shape[3]))
     wider[:, :, : array.shape[2]] = array
     return wider

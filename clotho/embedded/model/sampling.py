@@ -50,7 +50,7 @@ def choose(
     if parameters.temperature == 0:
         return int(logprobs.argmax())
     weights = np.exp((logprobs - logprobs.max()) / parameters.temperature)
-    cumulated = _truncated(weights, parameters).cumsum()
+    cumulated = _truncate(weights, parameters).cumsum()
     drawn = uniform(parameters.seed, position) * cumulated[-1]
     return int(cumulated.searchsorted(drawn, side="right"))
 
@@ -62,7 +62,7 @@ def uniform(seed: int, position: int) -> float:
     return float(int.from_bytes(digest, "little") >> 12) / (1 << 52)
 
 
-def _truncated(weights: Array, parameters: SamplingParameters) -> Array:
+def _truncate(weights: Array, parameters: SamplingParameters) -> Array:
     """`weights`, the largest of which is 1, without those that min_p, top_k and top_p leave out."""
     if parameters.min_p > 0:
         weights = np.where(weights < parameters.min_p, 0.0, weights)

@@ -2,20 +2,15 @@
 
 from importlib.util import find_spec
 
+from clotho_client.orders import Rendering as OrderedRendering
+
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.models.tool_call_parsers import family_parser, model_name
 
 
-class Rendering(FrozenModel):
+class Rendering(OrderedRendering, FrozenModel):
     """The names of a run's tokenizer, renderer and parser, which `clotho.models.rendering.resolve` opens."""
-
-    tokenizer: str = ""
-    """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""
-    renderer: str | None = None
-    tool_call_parser: str | None = None
-    """The parser's name. None: the one that `models.rendering.resolve` finds for the model's architecture."""
-    thinking_mode: bool = False
 
     def named(self, model: str) -> "Rendering":
         """The rendering with a tokenizer, by default that of `model`, and the tool-call parser of that name."""

@@ -26,7 +26,7 @@ def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
     containers, images = engine.containers(), engine.left_images()
     looks = (ContainerFolder.all_in, members, ContainerFolder.all_in)
     own, known = identity_of(root), tuple(folder.container for look in looks for folder in look(root))
-    left = [each.name for each in _left(containers, own, known) if _removed(each, engine)]
+    left = [each.name for each in _left(containers, own, known) if _remove_container(each, engine)]
     kept = [each for each in images if KEPT in each.name]
     for image in _left([each for each in images if each not in kept], own, known):
         remove_unused(engine, image)
@@ -36,12 +36,12 @@ def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
 
 
 def _rollouts(root: Path) -> frozenset[str]:
-    """Those that have a sandbox here."""
+    """Containers that have a sandbox here."""
     records = (folder.readable_record() for folder in ContainerFolder.all_in(root))
     return frozenset(rollout_of(record) for record in records if record is not None)
 
 
-def _removed(container: Made, engine: Engine) -> bool:
+def _remove_container(container: Made, engine: Engine) -> bool:
     """By its id: another may have its name by now."""
     with going_on(f"container {container.name} not removed"):  # such as one that runs after all
         engine.remove(container.id, force=False)

@@ -76,12 +76,12 @@ class WarmPool:
         key = self._key(record)
         unfinished = folder.read_record()
         if unfinished is not None and not unfinished.lease and self._key(unfinished) == key:
-            return self._adopted(folder, record)
+            return self._adopt(folder, record)
         self._host.end(folder)
         found = members(self._root, key)
-        return any(self._renamed(member, folder) and self._adopted(folder, record) for member in found)
+        return any(self._rename_member(member, folder) and self._adopt(folder, record) for member in found)
 
-    def _renamed(self, member: ContainerFolder, folder: ContainerFolder) -> bool:
+    def _rename_member(self, member: ContainerFolder, folder: ContainerFolder) -> bool:
         with self._locked():
             try:
                 folder.files.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class WarmPool:
                 return False
             return True
 
-    def _adopted(self, folder: ContainerFolder, record: ContainerRecord) -> bool:
+    def _adopt(self, folder: ContainerFolder, record: ContainerRecord) -> bool:
         """Give a member to a lease; it is ended if it doesn't live."""
         made = folder.read_record()
         try:
@@ -160,7 +160,7 @@ class WarmPool:
         """End a member that nobody has claimed: from the first step on, the reaper finishes what is begun here."""
         folder = ContainerFolder(self._root, member.name)
         with folder.locked():
-            if not self._renamed(member, folder):
+            if not self._rename_member(member, folder):
                 return False
             try:
                 self._host.end(folder)
@@ -172,7 +172,7 @@ class WarmPool:
 
     def _fill(self) -> None:
         while not self._closed:
-            more = [self._tended(key, wanted) for key, wanted in self._asked_lately()]
+            more = [self._tend(key, wanted) for key, wanted in self._asked_lately()]
             with self._changed:
                 if not any(more) and not self._closed:
                     self._changed.wait(RENEW_SECONDS)
@@ -183,7 +183,7 @@ class WarmPool:
             self._wanted = {key: each for key, each in self._wanted.items() if each.asked > since}
             return list(self._wanted.items())
 
-    def _tended(self, key: str, wanted: Wanted) -> bool:
+    def _tend(self, key: str, wanted: Wanted) -> bool:
         """Renew the members of a kind, and make one if some are missing; whether more are."""
         with self._locked(key, wait=False) as held:
             if not held:  # another process tends them

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from clotho.plugins.containers.folders import ContainerFolder
@@ -44,6 +45,24 @@ def files_of_lease(root: Path, lease: str) -> Path:
 
 def processes_of_lease(root: Path, lease: str) -> list[str]:
     return processes_below(files_of_lease(root, lease))
+
+
+def programs_of_lease(root: Path, lease: str, name: str) -> list[int]:
+    """Process ids in a lease's sandbox of the programs whose names begin with `name`."""
+    pids = [int(process.removeprefix("process ")) for process in processes_of_lease(root, lease)]
+    return [pid for pid in pids if program_of(pid).startswith(name)]
+
+
+def program_of(pid: int) -> str:
+    """The name of a process' program; empty where it is gone."""
+    return Path(next(iter(arguments_of(pid)), "")).name
+
+
+def arguments_of(pid: int) -> list[str]:
+    """The arguments of a process; none where it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return []
 
 
 def processes_below(root: Path) -> list[str]:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from clotho.frozen_model import FrozenModel
@@ -44,17 +44,22 @@ class Call:
 class Provider:
     """`slow`: turns (by key) whose commands take so many seconds. `hold`: the turn to keep waiting.
 
-    `touched` is a file that every command touches beside.
+    With `halves`, the turn is held when half of its answer is sent. `touched` is a file that every command touches
+    beside.
     """
 
     upstream: str
     journalled: Callable[[str], bool]
     slow: Mapping[str, int] = field(default_factory=dict)
     hold: str | None = None
+    halves: bool = False
     touched: str = ""
     marks_commands: bool = True
+    latency: float = 0.0
+    """Seconds that an answer takes longer than upstream."""
     calls: list[Call] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
+    _broken: bool = False
     _client: httpx.AsyncClient | None = None
 
     def __post_init__(self) -> None:
@@ -69,14 +74,18 @@ class Provider:
         """Go on with the call that is held."""
         self.hold = None
 
+    def break_off(self) -> None:
+        """End the answer of which half is sent, as the model server's end does."""
+        self._broken = True
+
     async def _complete(self, request: Request) -> Response:
         key = request.headers.get("idempotency-key", "")
         call = Call(key, time.monotonic(), await asyncio.to_thread(self.journalled, key))
         self.calls.append(call)
         body = unmarked_request(await request.body())
-        while self.hold == key:
-            self.held.set()
-            await asyncio.sleep(HELD_POLL_SECONDS)
+        if not self.halves:
+            await self._held(key)
+        await asyncio.sleep(self.latency)
         # The asking process may be dead by now. Providers answer, and charge, all the same.
         try:
             answer = await self._upstream().post("/v1/chat/completions", content=body)
@@ -84,13 +93,27 @@ class Provider:
             return Dropped()
         call.answered = answer.is_success
         call.heard = not await request.is_disconnected()
-        return Response(
-            marked_answer(answer.content, key, self.slow.get(key, 0), self.touched)
-            if answer.is_success and self.marks_commands
-            else answer.content,
-            answer.status_code,
-            media_type="application/json",
-        )
+        content = answer.content
+        if answer.is_success and self.marks_commands:
+            content = marked_answer(content, key, self.slow.get(key, 0), self.touched)
+        if answer.is_success and self.hold == key:
+            length = {"content-length": str(len(content))}
+            return StreamingResponse(self._halved(call, content), 200, length, "application/json")
+        return Response(content, answer.status_code, media_type="application/json")
+
+    async def _halved(self, call: Call, content: bytes) -> AsyncIterator[bytes]:
+        half = len(content) // 2
+        yield content[:half]
+        await self._held(call.key)
+        if self._broken:
+            call.answered = False
+        else:
+            yield content[half:]
+
+    async def _held(self, key: str) -> None:
+        while self.hold == key and not self._broken:
+            self.held.set()
+            await asyncio.sleep(HELD_POLL_SECONDS)
 
     async def _models(self, _: Request) -> Response:
         try:

@@ -158,14 +158,14 @@ async def _stop(process: asyncio.subprocess.Process, at_once: bool) -> None:
     process.stdin.close()
     if not at_once:
         with suppress(TimeoutError):
-            await asyncio.wait_for(_ended(process), STOP_SECONDS)
+            await asyncio.wait_for(_wait_for_end(process), STOP_SECONDS)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):  # a descendant that left the group may hold the streams
-        await asyncio.wait_for(_ended(process), STOP_SECONDS)
+        await asyncio.wait_for(_wait_for_end(process), STOP_SECONDS)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_end(process: asyncio.subprocess.Process) -> None:
     """Wait for its end, which isn't told before its streams are read."""
     assert process.stdout is not None and process.stderr is not None
     for stream in (process.stdout, process.stderr):

@@ -75,7 +75,7 @@ class ClientConversation:
         if not self._task.done():
             return self
         error = self._task.exception()
-        if (known := _known(error)) is not None:
+        if (known := _known_error(error)) is not None:
             raise known
         said, passing = transport.fault
         raise NotStarted(said, passing, transport.wait) from error
@@ -136,17 +136,17 @@ class ClientConversation:
     async def _run(self, ready: "asyncio.Future[None]") -> None:
         async with self._transport.connect() as streams, _session(*streams) as session:
             await session.initialize()
-            self.definitions = await _listed(session)
+            self.definitions = await _list_tools(session)
             self._session = session
             ready.set_result(None)
             with suppress(asyncio.CancelledError):
                 await self._closing.wait()
 
 
-def _known(error: BaseException | None) -> NotStarted | HostUnavailable | None:
+def _known_error(error: BaseException | None) -> NotStarted | HostUnavailable | None:
     """The NotStarted or HostUnavailable that `error` is, or that a task group has wrapped in it."""
     if isinstance(error, BaseExceptionGroup):
-        return next((found for each in error.exceptions if (found := _known(each))), None)
+        return next((found for each in error.exceptions if (found := _known_error(each))), None)
     return error if isinstance(error, NotStarted | HostUnavailable) else None
 
 
@@ -191,7 +191,7 @@ class _Received:
         return await self._stream.__aexit__(*error)
 
 
-async def _listed(session: "ClientSession") -> list[Definition]:
+async def _list_tools(session: "ClientSession") -> list[Definition]:
     from mcp_types import PaginatedRequestParams
 
     found: list[Definition] = []

@@ -251,10 +251,10 @@ async def _end(sandbox: SandboxInstance, run: _Run) -> None:
 
 
 def _all_parsed(lines: Sequence[bytes]) -> list[tuple[bytes, Message | None]]:
-    return [(line, _parsed(line)) for line in lines]
+    return [(line, _parse_line(line)) for line in lines]
 
 
-def _parsed(line: bytes) -> Message | None:
+def _parse_line(line: bytes) -> Message | None:
     """The message in a line; None where it holds none. Raises NotStarted for one beyond the bounds."""
     try:
         found = load_json(line) if line.startswith(b"{") else None

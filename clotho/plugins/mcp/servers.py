@@ -100,7 +100,7 @@ class McpServers:
         """The tools that a server has now. Raises as `session` does."""
         if server.sandboxed:
             assert sandbox is not None, "a server of sandboxes was asked without one"
-            return await self._probed(name, server, sandbox)
+            return await self._probe(name, server, sandbox)
         session = await self._start(name, server)
         await session.close()
         return session.definitions
@@ -113,7 +113,7 @@ class McpServers:
         for key in list(self._conversations):
             await self._end(key)
 
-    async def _probed(self, name: str, server: McpServer, sandbox: ProbedSandbox) -> Sequence[Definition]:
+    async def _probe(self, name: str, server: McpServer, sandbox: ProbedSandbox) -> Sequence[Definition]:
         _require_package(name)
         probed = SandboxedServer(name, server, sandbox.scope, sandbox.directory)
         try:

@@ -80,7 +80,7 @@ class McpTool(Tool):
                     return refusal(_unanswered(self.origin.server, lost))
                 except Refused as refused:
                     return refusal(str(refused))
-            return _shown(found)
+            return _outcome_of(found)
         raise AssertionError("the last attempt returns")
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
@@ -125,7 +125,7 @@ class McpTool(Tool):
             return refusal(_unanswered(self.origin.server, lost))
         except Refused as refused:
             return refusal(str(refused))
-        return _shown(found)
+        return _outcome_of(found)
 
     def _change(self, definitions: Sequence[Definition]) -> str | None:
         """What has become of this tool since the group began; None: nothing."""
@@ -155,7 +155,7 @@ async def _journal_end(context: CallContext, claim: int, end: str) -> str:
     return await journalled(context.once, f"mcp-end-{claim}", end)
 
 
-def _shown(found: Answer) -> ToolOutcome:
+def _outcome_of(found: Answer) -> ToolOutcome:
     return refusal(found.text or "The tool failed") if found.failed else answer(result=found.text)
 
 

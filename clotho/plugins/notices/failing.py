@@ -37,15 +37,15 @@ async def failing_notices(client: Client, runs: Sequence[str]) -> list[str]:
 async def _failing(client: Client, notice: WorkflowExecution) -> list[str]:
     if notice.status is WorkflowExecutionStatus.FAILED:
         failure = await failure_of(client, notice)
-        return [] if failure is None else [f"notice {notice.id} given up: {_shown(failure.message)}"]
+        return [] if failure is None else [f"notice {notice.id} given up: {_short_reason(failure.message)}"]
     described = await describe(client, notice.id)
     pending = described.raw_description.pending_activities if described is not None else ()
     return [
-        f"notice {notice.id}: attempt {step.attempt}: {_shown(step.last_failure.message)}"
+        f"notice {notice.id}: attempt {step.attempt}: {_short_reason(step.last_failure.message)}"
         for step in pending
         if step.HasField("last_failure")
     ]
 
 
-def _shown(reason: str) -> str:
+def _short_reason(reason: str) -> str:
     return truncate_middle(" ".join(reason.split()), REASON_CHARACTERS)

@@ -3,13 +3,13 @@
 import asyncio
 from contextlib import suppress
 
+from clotho_client.orders import Fetch, GroupAnswer, OrderState
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from clotho.errors import GroupRejected, InvalidInput, JournalCorrupt, Rejection
 from clotho.identifiers.ids import ITEM_NAME, adapter_group_id
 from clotho.identifiers.run_keys import adapter_item_key
 from clotho.journal import Journal
-from clotho.plugins.orders.messages import Fetch, GroupAnswer, OrderState
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import AdapterItem, Item
 from clotho.runs.adapter_runs import start_work

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from clotho_client.orders import ClaimOrder, GroupAnswer, GroupOrder, OrderState
 from temporalio.client import Client
 
 from clotho.frozen_model import FrozenModel
@@ -9,8 +10,8 @@ from clotho.identifiers.hashed import job_key
 from clotho.identifiers.ids import RUN_NAME
 from clotho.identifiers.run_keys import claims_prefix, manifest_key
 from clotho.journal import Journal
-from clotho.plugins.orders.messages import ClaimOrder, GroupAnswer, GroupOrder, OrderState, RunOrder
 from clotho.plugins.orders.ordered_run import NotOrdered, OrderedRun
+from clotho.plugins.orders.run_order import CheckedRunOrder
 from clotho.rollouts.run import AdapterRunConfig, RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.run_settings import RunSettings
@@ -70,7 +71,7 @@ class Orders:
         self._runs: dict[str, OrderedRun] = {}
         self._opening = asyncio.Lock()
 
-    async def open_run(self, run: str, order: RunOrder) -> None:
+    async def open_run(self, run: str, order: CheckedRunOrder) -> None:
         """Open the run, or check that it is the same. Raises InvalidInput with the fields that differ."""
         manifest = await asyncio.to_thread(order.manifest, run, self._defaults)
         async with self._opening:

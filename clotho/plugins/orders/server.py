@@ -3,6 +3,14 @@
 from functools import partial
 from typing import Annotated, Any, cast
 
+from clotho_client.orders import (
+    ClaimOrder,
+    Failure,
+    Fetch,
+    GroupAnswer,
+    GroupOrder,
+    OrderedGroups,
+)
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -18,17 +26,9 @@ from clotho.listeners.access import Access
 from clotho.listeners.bodies import Bodies, BodyLimits
 from clotho.listeners.guarded import guarded
 from clotho.listeners.refused import Refused
-from clotho.plugins.orders.messages import (
-    ClaimOrder,
-    Failure,
-    Fetch,
-    GroupAnswer,
-    GroupOrder,
-    OrderedGroups,
-    RunOrder,
-)
 from clotho.plugins.orders.ordered_run import NotOrdered
 from clotho.plugins.orders.ordering import Orders
+from clotho.plugins.orders.run_order import CheckedRunOrder
 
 TRY_AGAIN = {"retry-after": "2"}
 REFUSALS = {
@@ -81,7 +81,7 @@ router = APIRouter(
 
 
 @router.put("/runs/{run}")
-async def open_run(run: str, order: RunOrder, orders: Served) -> RunOrder:
+async def open_run(run: str, order: CheckedRunOrder, orders: Served) -> CheckedRunOrder:
     """Open a run, or check that it is the same."""
     await orders.open_run(run, order)
     return order

@@ -10,13 +10,12 @@ from itertools import groupby
 from statistics import mean, stdev
 from typing import Any
 
+from clotho_client.client import AsyncRolloutClient
+from clotho_client.orders import GroupAnswer, GroupOrder, RunOrder
+from clotho_client.rows import Disturbance, Outcome, TrainingRow
+
 from clotho.errors import InvalidInput
-from clotho.plugins.orders.client import AsyncRolloutClient
-from clotho.plugins.orders.messages import GroupAnswer, GroupOrder, RunOrder
 from clotho.plugins.trainers.prompts import item_of
-from clotho.rollouts.outcome import Outcome
-from clotho.runs.disturbances import Disturbance
-from clotho.training.rows import TrainingRow
 
 Generate = Callable[..., Awaitable[list[Any]]]
 SPREAD_FLOOR = 1e-6

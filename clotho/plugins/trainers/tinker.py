@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from statistics import mean
 
 import tinker
-
-from clotho.plugins.orders.messages import GroupAnswer
-from clotho.training.rows import TrainingRow
+from clotho_client.orders import GroupAnswer
+from clotho_client.rows import TrainingRow
 
 
 def datums(answer: GroupAnswer) -> list[tinker.Datum]:

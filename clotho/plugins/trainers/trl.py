@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
+from clotho_client.client import RolloutClient
+from clotho_client.orders import GroupAnswer, GroupOrder, Inference, Item, OrderState, RunOrder
+from clotho_client.rows import Disturbance, TrainingRow
+
 from clotho.errors import InvalidInput
-from clotho.models.backend import Inference
-from clotho.plugins.orders.client import RolloutClient
-from clotho.plugins.orders.messages import GroupAnswer, GroupOrder, OrderState, RunOrder
 from clotho.plugins.trainers.prompts import item_of
-from clotho.rollouts.item import Item
-from clotho.runs.disturbances import Disturbance
-from clotho.training.rows import TrainingRow
 
 Output = dict[str, list[Any]]
 RolloutFunction = Callable[[list[Any], Any], Output]

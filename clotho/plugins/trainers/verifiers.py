@@ -14,17 +14,16 @@ from itertools import groupby
 from typing import Any
 
 import verifiers.v1 as vf
+from clotho_client.client import AsyncRolloutClient
+from clotho_client.errors import ClientError
+from clotho_client.orders import ClaimOrder, GroupAnswer, Inference, OrderState, RunOrder
+from clotho_client.rows import Outcome, TrainingRow
 from pydantic import Field
 from verifiers.v1.configs.agent import resolve_agent
 
 from clotho.config import variable
 from clotho.errors import ClothoError, InvalidInput
 from clotho.identifiers.hashed import job_key
-from clotho.models.backend import Inference
-from clotho.plugins.orders.client import AsyncRolloutClient
-from clotho.plugins.orders.messages import ClaimOrder, GroupAnswer, OrderState, RunOrder
-from clotho.rollouts.outcome import Outcome
-from clotho.training.rows import TrainingRow
 
 GRACE_SECONDS = 1.0
 """Between a cancel and the end of its rollout: a server that shuts down cancels its runs too, and then stops."""
@@ -120,7 +119,7 @@ class ClothoEnv(vf.Env[ClothoEnvConfig]):  # type: ignore[misc]
         try:
             async with asyncio.timeout(self.config.timeout.episode):
                 answer = await self._rolled_out(task, agent)
-        except (ClothoError, TimeoutError) as error:
+        except (ClothoError, ClientError, TimeoutError) as error:
             episode.is_timeout = isinstance(error, TimeoutError)
             episode.errors.append(vf.Error(type=type(error).__name__, message=str(error)))
             return episode

@@ -100,6 +100,8 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
             found = self._found(folder, labels, restore)
             if found is not None:
                 return found
+            # Of an attempt that died before it wrote the record, or of a supervisor that has ended: without this,
+            # its user, disk and groups would be taken for those of the new one.
             self._host.end(folder)
             self._host.require_private(private, spec)
             return self._make(folder, lease, spec, labels, restore)
@@ -135,6 +137,8 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
         control.create()
         if agent is not None:
             _stage_start(view, record, control, agent)
+        # Before the supervisor starts: should this worker die between the two, the next reaper finds an
+        # expired lease.
         control.set_deadline(record.spec.lease_seconds)
         incarnation = self._host.start(view, record, control)
         return self._instance_in(view, record, control, incarnation)

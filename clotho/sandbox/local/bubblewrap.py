@@ -28,6 +28,7 @@ OF_THE_HOST = (
     *("softirqs", "timer_list", "timer_stats"),
 )
 """Entries of /proc that tell of the machine beneath: those that Docker masks, and their like."""
+# Who can make user namespaces is root in them, with the kernel's code for mounts and networks in reach.
 ONE_USER = ("--unshare-all", "--unshare-user", "--disable-userns")
 SUPERVISORS_RIGHTS = (
     *("CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_CHOWN"),
@@ -160,6 +161,8 @@ class View:
         """
         return [
             *(TWO_USERS if two_users else ONE_USER),
+            # PID 1 can't be killed or stopped from inside, and the kernel ends the sandbox with it. Without a
+            # session of its own, a command could type into the terminal that the worker was started from.
             *("--as-pid-1", "--new-session"),
             *("--hostname", "sandbox", "--seccomp", str(files.seccomp)),
             *_variables(self.environment()),
@@ -173,6 +176,8 @@ class View:
             *self._private_mounts(),
             *_programs(),
             *_copied({PROGRAM: (0o555, files.program)}),
+            # The root is a tmpfs of bubblewrap's: writable, it would be memory that no bound of the disk
+            # counts.
             *("--remount-ro", "/", "--chdir", WORKSPACE),
         ]
 

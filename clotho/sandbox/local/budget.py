@@ -30,6 +30,7 @@ class DiskBudget:
             yield
             return
         with self._locked():
+            # By their length, not their blocks: an image is sparse, and its sandbox may fill it at any time.
             promised = sum(path.stat().st_size for path in self.stores.glob("*/sandboxes/*/*.img")) >> 20
             if promised + size_mb > self.limit_mb:
                 raise SandboxUnavailable(

@@ -75,12 +75,16 @@ def shares_processors(controllers: tuple[Controller, ...]) -> bool:
 def _works(controller: Controller) -> bool:
     try:
         _make_parent(controller)
+        # Tried, since nothing else tells: containers show the hierarchy read-only, or without some
+        # controllers.
         probe = controller.hierarchy / PARENT / f"probe-{os.getpid()}-{time.monotonic_ns()}"
         probe.mkdir()
         needed = (controller.memory, controller.processes, controller.weight)
         works = all((probe / name).exists() for name in needed if name)
         probe.rmdir()
     except OSError as error:
+        # A shortage says nothing about the host: taken for an answer, it would leave sandboxes without
+        # bounds.
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise
         return False
@@ -111,6 +115,7 @@ def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, process
     for controller in controllers:
         group = controller.group(name)
         os.makedirs(group, exist_ok=True)
+        # In this order: version 1 refuses a bound of memory and swap that is below the one of memory alone.
         bounds = {
             controller.memory: memory_mb << 20,
             controller.memory_and_swap: memory_mb << 20,
@@ -138,6 +143,8 @@ def _set(file: str, bound: int) -> None:
 def end(controllers: tuple[Controller, ...], name: str) -> None:
     """Kill what is left in a sandbox's groups, and remove them."""
     for group in paths(controllers, name):
+        # Processes fork between the reading of the list and the signals: until the group can be removed,
+        # again.
         begun = time.monotonic()
         while not _removed(group):
             if time.monotonic() > begun + LEAVE_SECONDS:

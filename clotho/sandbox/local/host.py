@@ -91,7 +91,7 @@ class LocalHost:
 
     @contextmanager
     def _probe_folder(self) -> Iterator[SandboxFolder]:
-        """That of a sandbox that is never finished: should this process die meanwhile, another reaps it."""
+        """The folder of a sandbox that is never finished: should this process die meanwhile, another reaps it."""
         folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
         with folder.locked():
             folder.files.mkdir(mode=0o700)
@@ -122,6 +122,7 @@ class LocalHost:
         with self._files_of_start(user) as files:
             enter = entering(user, None if user is None else supervisor_of(user))
             yield (
+                # In the view the supervisor's program has another path, and takes the same arguments.
                 [*enter, *self._isolated(view, files, user is not None), *entering(user)[1:]],
                 files.descriptors(),
             )
@@ -160,6 +161,8 @@ class LocalHost:
             with self._disks.taken(self._root, 2 * spec.disk_mb):
                 disk.allot(folder.image, spec.disk_mb)
                 disk.allot(folder.control_image, spec.disk_mb)
+            # Outside of the budget's lock, under which the images were only promised: file systems are made
+            # side by side.
             disk.make_in(folder.image, folder.disk, reserved=True)
             disk.make_in(folder.control_image, folder.controls)
         self._fill(folder, user, spec)
@@ -259,6 +262,7 @@ class LocalHost:
         roots = placed_files.roots_of(placed, record.spec.writable_roots)
         self.make_room(folder, record)
         private = folder.draw_private(epoch)
+        # The commands' user passes through, to the names that it is told; it can't list them.
         private.mkdir(mode=0o711)
         make_owned(private / "tmp", record.user)
         (private / "hidden").mkdir()

@@ -45,6 +45,7 @@ def end_processes_of(user: int) -> None:
 
 
 def _end(path: Path, user: int) -> None:
+    # The number may be another process' by now: the descriptor stays with one, whose user is looked at again.
     process = os.pidfd_open(int(path.name))
     try:
         if _user(path) == user:

@@ -25,6 +25,7 @@ def prepare(root: Path) -> None:
         folder.chmod(0o711 if name in PASSABLE else 0o700)
     (root / EMPTY_FOLDER).mkdir(exist_ok=True)
     (root / EMPTY_FILE).touch(0o444)
+    # Found here: a start would fail later, without saying which folder is closed.
     closed = [path for path in root.parents if not path.stat().st_mode & 0o001]
     if closed and os.geteuid() == 0:
         raise InvalidInput(f"sandboxes in {root}: their users can't pass through {closed[-1]}")

@@ -58,11 +58,14 @@ class UserRegistry:
                 return user
         period = round(time.monotonic() / ACCOUNTS_SECONDS)
         for user in self._users:
+            # A user whose sandbox is gone may still have processes, which could read and signal those of the
+            # next one.
             held = user in holders and exists(holders[user])
             if held or any(_lives(each) or _in_passwd(each, period) for each in (user, supervisor_of(user))):
                 continue
             claim = self._folder / str(user)
             claim.unlink(missing_ok=True)
+            # A link appears with its content: a worker that dies here leaves no claim without a holder.
             os.link(own, claim)
             return user
         raise SandboxUnavailable(f"all {len(self._users)} users for sandboxes are taken")

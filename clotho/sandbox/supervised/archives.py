@@ -70,6 +70,8 @@ class ArchiveTransfer:
                 self.control.say("file", self.key)
                 digest, content_size, ended = self._receive(stream, file.fileno(), _deadline(fields))
             word, size, details = self._answer()
+            # A supervisor that answers and dies leaves the rest in the pipe: what wasn't read to its end
+            # isn't whole.
             if word == "ok" and not ended:
                 raise SandboxLost("the sandbox's supervisor is gone")
             blob_size = unfinished.stat().st_size
@@ -134,6 +136,7 @@ class ArchiveTransfer:
             if not chunk:
                 break
             size += len(chunk)
+            # Of the archive, not of the blob: another version of zstd writes other bytes.
             digest.update(chunk)
             _write(to, compressor.compress(chunk))
         _write(to, compressor.flush())

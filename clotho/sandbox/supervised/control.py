@@ -64,6 +64,8 @@ class ControlDirectory:
     def incarnation(self) -> str | None:
         with suppress(FileNotFoundError), files.opened(f"{self.path}/alive") as alive:
             try:
+                # The supervisor holds this lock for as long as it lives. A stored process id would tell of
+                # any process that has got the number since.
                 fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return os.read(alive, 64).decode(errors="replace").strip()
@@ -90,12 +92,15 @@ class ControlDirectory:
 
     def say(self, *words: str) -> None:
         try:
+            # Without waiting, the kernel refuses to open a FIFO that nobody reads: that is how its death is
+            # known.
             queue = os.open(f"{self.path}/q", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             if error.errno in (errno.ENXIO, errno.ENOENT):
                 raise SandboxLost("the sandbox's supervisor is gone") from None
             raise
         try:
+            # One write below PIPE_BUF is atomic: requests of several workers don't mix.
             os.write(queue, f"{' '.join(words)}\n".encode())
         except BrokenPipeError:  # it ended just now
             raise SandboxLost("the sandbox's supervisor is gone") from None
@@ -153,6 +158,8 @@ class ControlDirectory:
                     os.mkfifo(f"{unfinished}/{fifo}", 0o600)
                     self._give(f"{unfinished}/{fifo}")
                 self._give(unfinished)
+                # A folder is renamed onto an empty one only: of two workers that stage a key, the first one's
+                # stays.
                 os.rename(unfinished, f"{self.path}/{folder}/{key}")
             except FileNotFoundError:
                 raise SandboxLost("the sandbox was destroyed") from None
@@ -166,6 +173,7 @@ class ControlDirectory:
     def submit(self, key: str, entries: Mapping[str, bytes], fence: int = 0) -> bool:
         if self.sealed():
             raise SandboxLost("the sandbox was sealed for verification: it runs no more commands")
+        # The entry stays when the request below is lost: a later attempt finds it, and asks again.
         if self.exists(f"{JOBS}/{key}") or not self.stage(JOBS, key, entries):
             return False
         self.require_room()

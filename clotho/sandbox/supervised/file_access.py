@@ -157,6 +157,8 @@ class SupervisedFiles:
         the supervisor lacks what this host should give it.
         """
         for tries in range(TRANSFER_TRIES):
+            # The second try stops the commands meanwhile: without root they are the same user as the helper,
+            # and can kill it.
             await self._in_thread(stage, tries > 0)
             await self._in_thread(self._say, "file", key)
             await self._appearance(self._transfers.file(key, "done"))
@@ -199,6 +201,7 @@ class SupervisedFiles:
                 if any(text is not None for text in found):
                     return
                 self._require_obeyed(raised)
+                # After the answer, which may have been the last that the supervisor did.
                 if incarnation != self._incarnation:
                     raise SandboxLost("the sandbox's supervisor is gone")
                 if asyncio.get_running_loop().time() > deadline:

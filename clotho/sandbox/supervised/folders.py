@@ -60,6 +60,8 @@ class LeaseFolder(ABC, Generic[Record]):
 
     @classmethod
     def of_lease(cls, root: Path, lease: str) -> Self:
+        # From the lease alone: any worker finds the sandbox without having been told, and its name says
+        # nothing.
         return cls(root, hashlib.sha256(lease.encode()).hexdigest()[:20])
 
     @classmethod
@@ -122,6 +124,7 @@ class LeaseFolder(ABC, Generic[Record]):
         unfinished = self.files / ".sandbox.json"
         with open(unfinished, "w", opener=private) as file:
             file.write(record.model_dump_json())
+        # Renamed last, whole: a folder with a record has all of a sandbox, and one without is reaped.
         unfinished.rename(self._record)
 
     # ---- whose it is, and whether that is over ----
@@ -228,6 +231,7 @@ def lock(file: Path, *, wait: bool = True) -> Iterator[bool]:
     try:
         held = False
         with suppress(BlockingIOError):
+            # The kernel releases it with the process, however that ends: no lock is ever left behind.
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = True
         yield held

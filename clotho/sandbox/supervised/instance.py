@@ -79,6 +79,8 @@ class SupervisedSandbox(SupervisedFiles):
                 remaining = deadline - loop.time()
                 if status.state is not JobState.RUNNING or remaining <= 0:
                     return status
+                # An event may be missed, and a request may have met a full disk: both are mended by asking
+                # again.
                 if not await set_within(changed, min(remaining, recheck)):
                     await self._in_thread(self._ask_to_run, key)
 
@@ -106,6 +108,7 @@ class SupervisedSandbox(SupervisedFiles):
             return status
         before, known = self._jobs.usage_before(key), self._jobs.settled(key)
         if known is None and before is not None:
+            # Counters are the sandbox's, and go on with the next command: only now are they of this one.
             known = self._jobs.settle(key, self._bounds.exhausted_since(before, status.exit_code))
         return status.model_copy(update={"exhausted": known or None})
 
@@ -173,6 +176,8 @@ class SupervisedSandbox(SupervisedFiles):
             digest=digest,
             size=blob_size,
             content_size=content_size,
+            # What the supervisor counted beside the archive, such as living processes: a restored sandbox
+            # lacks that.
             exact=self._layout.isolated and left == ["0", "0", "0"],
             fingerprint=fingerprint,
             shell=shell,

@@ -166,6 +166,8 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
     def _attach(self, lease: str, incarnation: str, labels: Labels | None) -> SupervisedSandbox:
         folder = self._folder(lease)
         record = self._record_of(folder, lease)
+        # Only a change takes the lock: attaching is on the way of every call, and a lock is shared by some
+        # sandboxes.
         if labels not in (None, record.labels):
             with self._locked(folder):
                 record = folder.labelled(self._record_of(folder, lease), labels)
@@ -187,6 +189,7 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
             record = folder.labelled(self._record_of(folder, lease), labels)
             verifiers = self._verifiers(folder, record)
             newest = max(verifiers, default=-1)
+            # An earlier attempt of the same epoch started it: its commands go on under their keys.
             if newest == epoch and verifiers[epoch].was_started():
                 incarnation = verifiers[epoch].incarnation()
                 if incarnation is None:
@@ -195,6 +198,8 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
             check_hidden(hidden_files, placed=True)
+            # Before the verifier exists: a process of the agent's that outlived this could change what is
+            # verified.
             seal(self._agent(folder, record))
             if setup.only_reads and (agents := self._agents_sealed(folder, record, setup)) is not None:
                 return agents
@@ -242,6 +247,8 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
         if not folder.is_left():
             return False
         with folder.locked(wait=False) as held:
+            # Looked at again with the lock held: meanwhile its maker may have finished it, or somebody
+            # renewed it.
             if not held or not folder.is_left():
                 return False
             with going_on(f"sandbox {folder.name} not reaped"):

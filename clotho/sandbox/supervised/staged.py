@@ -19,6 +19,7 @@ NEVER = "-"
 def identity_of(job: Job) -> str:
     """The fields that identify the command: not its limits, which may change between attempts."""
     stdin = None if job.stdin is None else hashlib.sha256(job.stdin).hexdigest()
+    # Only what makes it another command: a later attempt may have less time left, and must find the same job.
     parts = [job.script, job.after, job.workdir, stdin, job.session, job.pty]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -55,7 +56,7 @@ def split(content: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def restored_session(session: KeptSession) -> dict[str, bytes]:
-    """One that ran at the checkpoint has no result here: it is lost."""
+    """Files of a background job from a checkpoint. One that was still running then has no result: it is lost."""
     header = f"identity {session.identity}\nsession {session.session}\n\n"
     entries = {"job": header.encode() + session.script.encode(), "started": RESTORED}
     if session.exit_code is not None:

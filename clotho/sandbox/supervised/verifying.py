@@ -17,6 +17,7 @@ SEAL_SECONDS = 10.0
 def seal(agent: Control) -> None:
     """End the agent's processes for good; its supervisor stays, and with it the lease."""
     agent.require_room()
+    # The supervisor ends them: those that left their job's session are its children all the same.
     agent.say("seal")
     deadline = time.monotonic() + SEAL_SECONDS
     while not agent.sealed():

@@ -83,6 +83,8 @@ class Watches:
     def _watch(self, path: Path, mask: int, name: bytes, event: asyncio.Event) -> Iterator[float]:
         watch = -1
         if self._open():
+            # The kernel has one watch for a file and instance: without MASK_ADD a second waiter would take
+            # the first one's events away.
             watch = _libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask | MASK_ADD)
         if watch < 0:
             yield POLL_SECONDS
@@ -104,6 +106,7 @@ class Watches:
             watch, mask, _, length = _EVENT.unpack_from(events, at)
             at += _EVENT.size + length
             name = events[at - length : at].rstrip(b"\0")
+            # The queue is bounded: after an overflow nobody knows whose event was dropped, so all look.
             lost = mask & OVERFLOW
             for waiting in self._waiting.values() if lost else (self._waiting.get(watch, set()),):
                 for event, wanted in waiting:

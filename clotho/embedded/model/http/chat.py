@@ -18,13 +18,13 @@ CHUNK_FIELDS = ("finish_reason", "stop_reason", "weight_versions", "logprobs", "
 
 async def chat(serving: Serving, request: Request) -> Response:
     asked = await serving.read(request, ChatRequest)
-    prompt = await serving.tokenized(lambda: _rendered(serving, asked))
+    prompt = await serving.tokenized(lambda: _render_prompt(serving, asked))
     max_tokens = asked.max_completion_tokens or asked.max_tokens
     parameters = serving.admit(prompt, asked, max_tokens, asked.top_logprobs or 0)
     return await _Chat(serving, asked, prompt, parameters).respond(request)
 
 
-def _rendered(serving: Serving, asked: ChatRequest) -> list[int]:
+def _render_prompt(serving: Serving, asked: ChatRequest) -> list[int]:
     # None is rendered as less than a token.
     serving.check_length(len(asked.messages) + len(asked.tools or ()))
     try:
@@ -48,7 +48,7 @@ class _Chat(Answer[ChatRequest]):
         }
 
     def choice(self, steps: Sequence[Step], all_steps: Sequence[Step]) -> Json:
-        content, calls = self._parsed(text_of(steps), ids_of(steps))
+        content, calls = self._parse_answer(text_of(steps), ids_of(steps))
         message = {"role": "assistant", "content": content, "refusal": None, "tool_calls": calls or None}
         return self._choice(steps, all_steps, message=message, called=bool(calls))
 
@@ -65,7 +65,7 @@ class _Chat(Answer[ChatRequest]):
                 certain = _before_a_call(text) if self._parses_calls else len(text)
                 content, shown, calls = text[shown:certain], max(certain, shown), list[Json]()
                 if step.ending is not None:
-                    whole, calls = self._parsed(text, ids_of(steps))
+                    whole, calls = self._parse_answer(text, ids_of(steps))
                     content += (whole or "")[shown:]
                 yield self._chunk(step, steps, content, calls)
         if self.asked.wants_usage:
@@ -93,7 +93,7 @@ class _Chat(Answer[ChatRequest]):
     def _parses_calls(self) -> bool:
         return bool(self.asked.tools) and self.asked.tool_choice != "none"
 
-    def _parsed(self, text: str, sampled: Sequence[int]) -> tuple[str | None, list[Json]]:
+    def _parse_answer(self, text: str, sampled: Sequence[int]) -> tuple[str | None, list[Json]]:
         if not self._parses_calls:
             return text, []
         answer = parser("hermes").parse(text)

@@ -65,14 +65,14 @@ class _Completion(Answer[CompletionRequest]):
         return {
             "text_offset": [len(text_of(all_steps[:index])) for index in range(before, len(all_steps))],
             "token_logprobs": [step.sampled.logprob for step in steps],
-            "tokens": [self._named(step.sampled) for step in steps],
+            "tokens": [self._token_text(step.sampled) for step in steps],
             "top_logprobs": [
-                {self._named(each): each.logprob for each in (step.sampled, *step.alternatives)}
+                {self._token_text(each): each.logprob for each in (step.sampled, *step.alternatives)}
                 for step in steps
             ],
         }
 
-    def _named(self, likelihood: Likelihood) -> str:
+    def _token_text(self, likelihood: Likelihood) -> str:
         if self.asked.return_tokens_as_token_ids:
             return f"token_id:{likelihood.token}"
         return self.policy.tokenizer.text_of(likelihood.token)

@@ -126,7 +126,7 @@ class Answer(ABC, Generic[RequestT]):
     async def respond(self, request: Request) -> Response:
         if self.asked.stream:
             return _event_stream(self.chunks())
-        steps = await _collected(request, self.generation())
+        steps = await _collect(request, self.generation())
         whole = self.body(self.choice(steps, steps), usage_of=len(steps))
         return Response(to_json(whole, inf_nan_mode="null"), media_type="application/json")
 
@@ -164,7 +164,7 @@ class Answer(ABC, Generic[RequestT]):
         return body
 
 
-async def _collected(request: Request, steps: AsyncGenerator[Step]) -> list[Step]:
+async def _collect(request: Request, steps: AsyncGenerator[Step]) -> list[Step]:
     """All steps. Raises Refusal when the client leaves before the end, so that nothing is computed for nobody."""
 
     async def collect() -> list[Step]:

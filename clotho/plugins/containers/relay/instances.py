@@ -52,10 +52,10 @@ class Instances:
         blocking(made, CREATE_SECONDS)
         if start is None:
             blocking(self._machine.put(name, view.files))
-            blocking(within(READY_SECONDS, "beginning a supervisor", self._begun(name, view.begin())))
+            blocking(within(READY_SECONDS, "beginning a supervisor", self._begin(name, view.begin())))
         return self._ready(name, self.control(folder, view.instance))
 
-    async def _begun(self, name: str, command: Sequence[str]) -> None:
+    async def _begin(self, name: str, command: Sequence[str]) -> None:
         channel = await self._machine.open(name, command)
         try:
             while await channel.receive():

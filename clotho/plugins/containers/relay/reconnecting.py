@@ -34,10 +34,10 @@ class Relay:
         """The stream that is open: one for all. Raises SandboxLost where there is nothing to be reached."""
         opening = self._opening
         if opening is None or (opening.done() and not _is_open(opening)):
-            opening = self._opening = asyncio.ensure_future(self._opened())
+            opening = self._opening = asyncio.ensure_future(self._open_stream())
         return await asyncio.shield(opening)
 
-    async def _opened(self) -> RelayStream:
+    async def _open_stream(self) -> RelayStream:
         stream = RelayStream(await within(OPENING_SECONDS, "opening a relay", self._opener()))
         await stream.greet(self._token)
         return stream

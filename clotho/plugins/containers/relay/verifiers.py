@@ -39,7 +39,7 @@ def make_verifier(
     instances.make_folders(folder, agents, WorkspaceRefused, clear=False)
     kept = blocking(machine.snapshot(record.agent.machine), IMAGE_SECONDS)
     with scratch() as blob:
-        left = None if kept else _packed(record, agent, agents.layout(), blob)
+        left = None if kept else _pack_left(record, agent, agents.layout(), blob)
         incarnation = instances.start(folder, view, kept or record.base)
         instances.make_folders(folder, view, InvalidInput, clear=kept is None)
         made = instances.sandbox(folder, view, incarnation)
@@ -58,7 +58,7 @@ def make_verifier(
     return made
 
 
-def _packed(record: RelayRecord, agent: RelayedControl, layout: Layout, to: Path) -> Restore:
+def _pack_left(record: RelayRecord, agent: RelayedControl, layout: Layout, to: Path) -> Restore:
     """What the agent left in its folders. Raises WorkspaceRefused for more than a checkpoint may hold."""
     incarnation = agent.incarnation()
     if incarnation is None:

@@ -11,6 +11,8 @@ from clotho.plugins.harness.settings import HarnessSettings
 
 NOT_STARTED = frozenset({126, 127})
 """A shell's exit codes for a program that it can't execute, or doesn't find."""
+BY_SIGNAL = range(129, 160)
+"""A shell's exit codes for a program that a signal has ended, which nobody meant as the agent's end."""
 INHERITED = ("ANTHROPIC", "CLAUDE", "CODEX", "GEMINI", "LITELLM", "MSWEA", "OPENAI", "OPENCODE")
 """Begin the names of variables by which harnesses are configured: those of images and runs have no effect."""
 NO_PROXY = "127.0.0.1,localhost"

@@ -1,34 +1,71 @@
 """Requests and answers of the rollout API."""
 
-from collections.abc import Mapping
+import math
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from clotho.errors import InvalidInput
-from clotho.frozen_model import FrozenModel
-from clotho.models.backend import Inference
-from clotho.models.endpoint import Endpoint
-from clotho.models.rendering.rendering import Rendering
-from clotho.plugin_settings import run_settings_here
-from clotho.rollouts.agent import AgentKind, trained_agent
-from clotho.rollouts.item import Item
-from clotho.rollouts.run import RunManifest
-from clotho.run_settings import RunSettings
-from clotho.runs.disturbances import Disturbance
-from clotho.runs.request import run_manifest
-from clotho.training.rows import TrainingRow
+from clotho_client.message import Answer, Message
+from clotho_client.rows import Disturbance, TrainingRow
+
+Item = dict[str, JsonValue]
+"""An item of a dataset, as the environment takes it."""
 
 
-class RunOrder(FrozenModel):
+class Inference(StrEnum):
+    """The endpoint that samples turns. A run is in token mode with all but `CHAT`: its tokens are known exactly.
+
+    `TOKENS` takes the first token-exact one that the server has.
+    """
+
+    CHAT = "chat"
+    TOKENS = "tokens"
+    VLLM_GENERATE = "vllm-generate"
+    VLLM_COMPLETIONS = "vllm-completions"
+    SGLANG = "sglang"
+
+
+class Endpoint(Message):
+    """The servers of a run's model: may change between restarts, the last entry counts."""
+
+    base_url: str
+    more_urls: tuple[str, ...] = ()
+    """URLs of further servers of the same model."""
+    weights: tuple[float, ...] = ()
+    """The share of the rollouts that each server gets, relative to the others'; none: all the same."""
+    api_key_variable: str | None = None
+    """The environment variable that holds the key, in the processes that call models."""
+    inference: Inference = Inference.CHAT
+
+    @model_validator(mode="after")
+    def _checked_weights(self) -> Self:
+        if self.weights and len(self.weights) != 1 + len(self.more_urls):
+            raise ValueError("weights has a number for each server, or none")
+        if not all(0 < weight < math.inf for weight in self.weights):
+            raise ValueError("a weight is a number above 0")
+        return self
+
+
+class Rendering(Message):
+    """The names of a run's tokenizer, renderer and parser of tool calls."""
+
+    tokenizer: str = ""
+    """A name on the Hugging Face hub, a folder where models are called from, or clotho-tiny. Empty: the model's."""
+    renderer: str | None = None
+    tool_call_parser: str | None = None
+    """The parser's name. None: that of the model's architecture."""
+    thinking_mode: bool = False
+
+
+class RunOrder(Message):
     """A run whose groups will be ordered. All but `endpoint` may not change once it has groups."""
 
     environment: str
     """A module in environments/, or module:Class, as workers import it."""
     environment_config: dict[str, JsonValue] = {}
     """Fields of the environment's configuration."""
-    agent: str = AgentKind.MODEL.value
+    agent: str = "model"
     """The agent: model, or a program with a loop of its own."""
     model: str
     """The model's name, as its server knows it."""
@@ -44,54 +81,11 @@ class RunOrder(FrozenModel):
     """Rollouts of each group."""
     seed: int = 0
     """Seeds of all rollouts derive from it."""
-    settings: RunSettings = RunSettings()
+    settings: dict[str, JsonValue] = {}
     """Sandbox, limits and rewards, as `clotho run` takes them, but for what would run on a host."""
 
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _no_file(cls, settings: object) -> object:
-        prices = settings.get("prices") if isinstance(settings, Mapping) else None
-        if isinstance(prices, str) and not prices.startswith("{"):
-            raise ValueError("prices: give them as an object: no file of the server is read")
-        return settings
 
-    def manifest(self, run: str, defaults: RunSettings) -> RunManifest:
-        """The run's manifest. Raises InvalidInput for unknown names and values that don't fit.
-
-        Callers can't choose what runs on a host with a worker's rights: the environment and `defaults` can.
-        """
-        manifest = self._manifest(run, self.environment_config).with_settings(defaults, self.settings)
-        if not _on_hosts(manifest) <= _on_hosts(self._manifest(run, {}).with_settings(defaults)):
-            raise InvalidInput(
-                "MCP servers with `where: host`, unsafe_local and mounts can't be ordered, since they have a "
-                "worker's rights or a host's files: set them in the clotho.yaml of the rollout API, or begin the "
-                "run with `clotho run`"
-            )
-        return manifest
-
-    def _manifest(self, run: str, overrides: dict[str, JsonValue]) -> RunManifest:
-        return run_manifest(
-            self.environment,
-            run,
-            self.model,
-            agent=trained_agent(self.agent),
-            overrides=overrides,
-            temperature=self.temperature,
-            max_tokens=self.max_tokens,
-            rendering=None if self.endpoint.inference is Inference.CHAT else self.rendering,
-            seed=self.seed,
-            group_size=self.group_size,
-        )
-
-
-def _on_hosts(manifest: RunManifest) -> set[str]:
-    """What of a run runs on hosts, outside of sandboxes, and the hosts' folders that sandboxes see."""
-    of_plugins = (each.on_hosts for each in run_settings_here(manifest.tool_settings.plugins))
-    unsafe = {"unsafe_local"} if manifest.sandbox.unsafe_local else set()
-    return unsafe.union(*of_plugins, (f"mount of {each}" for each in manifest.sandbox.mounts.values()))
-
-
-class GroupOrder(FrozenModel):
+class GroupOrder(Message):
     """An item to roll out as one group."""
 
     item: Item
@@ -115,7 +109,7 @@ class OrderState(StrEnum):
     REFUSED = "refused"
 
 
-class GroupAnswer(FrozenModel):
+class GroupAnswer(Answer):
     """The state of an ordered group."""
 
     name: str
@@ -134,7 +128,7 @@ class GroupAnswer(FrozenModel):
     """The rows of a finished group, those of a rollout side by side."""
 
 
-class Fetch(FrozenModel):
+class Fetch(Message):
     """How the rows of a group are asked for."""
 
     wait: Annotated[float, Field(ge=0, le=300)] = 0.0
@@ -153,13 +147,13 @@ class Fetch(FrozenModel):
         return self
 
 
-class OrderedGroups(FrozenModel):
+class OrderedGroups(Answer):
     """The names of a run's groups that are neither acknowledged nor refused, in the order of ordering."""
 
     names: tuple[str, ...]
 
 
-class Failure(FrozenModel):
+class Failure(Answer):
     """A request that wasn't served."""
 
     error: str

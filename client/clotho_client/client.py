@@ -8,11 +8,9 @@ from typing import Any, Self
 
 import httpx
 
-from clotho.errors import InvalidInput
-from clotho.listeners.tokens import TokenAuth
-from clotho.plugins.orders import asking
-from clotho.plugins.orders.asking import AWAY, POLL_SECONDS, RETRY_SECONDS, TIMEOUT_SECONDS, Ask
-from clotho.plugins.orders.messages import (
+from clotho_client import requests
+from clotho_client.errors import RequestRefused
+from clotho_client.orders import (
     ClaimOrder,
     Fetch,
     GroupAnswer,
@@ -21,7 +19,9 @@ from clotho.plugins.orders.messages import (
     OrderState,
     RunOrder,
 )
-from clotho.runs.disturbances import Disturbance
+from clotho_client.requests import AWAY, POLL_SECONDS, RETRY_SECONDS, TIMEOUT_SECONDS, Request
+from clotho_client.rows import Disturbance
+from clotho_client.tokens import TokenAuth
 
 
 class RolloutClient:
@@ -45,12 +45,12 @@ class RolloutClient:
         self._http.close()
 
     def open_run(self, run: str, order: RunOrder) -> None:
-        """Open the run, or check that it is the same. Raises InvalidInput with the fields that differ."""
-        self._ask(asking.open_run(run, order))
+        """Open the run, or check that it is the same. Raises RequestRefused with the fields that differ."""
+        self._send(requests.open_run(run, order))
 
     def order(self, run: str, name: str, order: GroupOrder) -> GroupAnswer:
-        """Order a group, unless it was. Raises InvalidInput if the name stands for another item."""
-        return self._group(asking.order(run, name, order))
+        """Order a group, unless it was. Raises RequestRefused if the name stands for another item."""
+        return self._group(requests.order(run, name, order))
 
     def fetch(
         self,
@@ -62,9 +62,9 @@ class RolloutClient:
         max_lag: int | None = None,
         exclude: Sequence[Disturbance] = (),
     ) -> GroupAnswer:
-        """The group as it is after at most `wait` seconds. Raises InvalidInput if it wasn't ordered."""
+        """The group as it is after at most `wait` seconds. Raises RequestRefused if it wasn't ordered."""
         how = Fetch(wait=wait, step=step, max_lag=max_lag, exclude=tuple(exclude))
-        return self._group(asking.fetch(run, name, how))
+        return self._group(requests.fetch(run, name, how))
 
     def wait(
         self,
@@ -83,26 +83,28 @@ class RolloutClient:
 
     def acknowledge(self, run: str, name: str) -> GroupAnswer:
         """Note that the rows have arrived. They can still be fetched."""
-        return self._group(asking.acknowledge(run, name))
+        return self._group(requests.acknowledge(run, name))
 
     def cancel(self, run: str, name: str) -> GroupAnswer:
         """End the group without rows, unless they were acknowledged."""
-        return self._group(asking.cancel(run, name))
+        return self._group(requests.cancel(run, name))
 
     def unacknowledged(self, run: str) -> tuple[str, ...]:
         """Names of the run's groups that are neither acknowledged nor refused."""
-        return OrderedGroups.model_validate_json(self._ask(asking.unacknowledged(run))).names
+        return OrderedGroups.model_validate_json(self._send(requests.unacknowledged(run))).names
 
-    def _group(self, ask: Ask) -> GroupAnswer:
-        return GroupAnswer.model_validate_json(self._ask(ask))
+    def _group(self, request: Request) -> GroupAnswer:
+        return GroupAnswer.model_validate_json(self._send(request))
 
-    def _ask(self, ask: Ask) -> bytes:
+    def _send(self, request: Request) -> bytes:
         while True:
             try:
-                answer = self._http.request(ask.method, ask.path, content=ask.body, params=ask.asked)
+                answer = self._http.request(
+                    request.method, request.path, content=request.body, params=request.query
+                )
             except httpx.TransportError:
                 answer = None
-            if (body := _body(ask, answer)) is not None:
+            if (body := _body(request, answer)) is not None:
                 return body
             time.sleep(RETRY_SECONDS)
 
@@ -118,43 +120,45 @@ class AsyncRolloutClient:
         await self._http.aclose()
 
     async def open_run(self, run: str, order: RunOrder) -> None:
-        """Open the run, or check that it is the same. Raises InvalidInput with the fields that differ."""
-        await self._ask(asking.open_run(run, order))
+        """Open the run, or check that it is the same. Raises RequestRefused with the fields that differ."""
+        await self._send(requests.open_run(run, order))
 
     async def order(self, run: str, name: str, order: GroupOrder) -> GroupAnswer:
-        """Order a group, unless it was. Raises InvalidInput if the name stands for another item."""
-        return await self._group(asking.order(run, name, order))
+        """Order a group, unless it was. Raises RequestRefused if the name stands for another item."""
+        return await self._group(requests.order(run, name, order))
 
     async def claim(self, run: str, claim: str, order: ClaimOrder) -> GroupAnswer:
         """Order the next group of a sequence, unless this claim did; the answer has its name."""
-        return await self._group(asking.claim(run, claim, order))
+        return await self._group(requests.claim(run, claim, order))
 
     async def wait(self, run: str, name: str, exclude: Sequence[Disturbance] = ()) -> GroupAnswer:
         """The group once it is finished or refused, however long that takes."""
         how = Fetch(wait=POLL_SECONDS, exclude=tuple(exclude))
         while True:
-            answer = await self._group(asking.fetch(run, name, how))
+            answer = await self._group(requests.fetch(run, name, how))
             if answer.state is not OrderState.OPEN:
                 return answer
 
     async def acknowledge(self, run: str, name: str) -> GroupAnswer:
         """Note that the rows have arrived. They can still be fetched."""
-        return await self._group(asking.acknowledge(run, name))
+        return await self._group(requests.acknowledge(run, name))
 
     async def cancel(self, run: str, name: str) -> GroupAnswer:
         """End the group without rows, unless they were acknowledged."""
-        return await self._group(asking.cancel(run, name))
+        return await self._group(requests.cancel(run, name))
 
-    async def _group(self, ask: Ask) -> GroupAnswer:
-        return GroupAnswer.model_validate_json(await self._ask(ask))
+    async def _group(self, request: Request) -> GroupAnswer:
+        return GroupAnswer.model_validate_json(await self._send(request))
 
-    async def _ask(self, ask: Ask) -> bytes:
+    async def _send(self, request: Request) -> bytes:
         while True:
             try:
-                answer = await self._http.request(ask.method, ask.path, content=ask.body, params=ask.asked)
+                answer = await self._http.request(
+                    request.method, request.path, content=request.body, params=request.query
+                )
             except httpx.TransportError:
                 answer = None
-            if (body := _body(ask, answer)) is not None:
+            if (body := _body(request, answer)) is not None:
                 return body
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -163,10 +167,10 @@ def _options(url: str, token: str | None) -> dict[str, Any]:
     return {"base_url": url, "auth": TokenAuth(token), "timeout": TIMEOUT_SECONDS}
 
 
-def _body(ask: Ask, answer: httpx.Response | None) -> bytes | None:
-    """The answer's body; None if the server is away. Raises InvalidInput for a refusal."""
+def _body(request: Request, answer: httpx.Response | None) -> bytes | None:
+    """The answer's body; None if the server is away. Raises RequestRefused for a refusal."""
     if answer is None or answer.status_code in AWAY:
         return None
     if not answer.is_success:
-        raise InvalidInput(f"{ask.method} {ask.path}: {answer.status_code} {answer.text[:1_000]}")
+        raise RequestRefused(f"{request.method} {request.path}: {answer.status_code} {answer.text[:1_000]}")
     return answer.content

@@ -1,4 +1,8 @@
-"""The activities that tell plugins' hooks of runs that paused themselves or ended."""
+"""The activities that send a run's notices: each hook of a plugin is told when a run paused itself or ended.
+
+The workflow that calls them is `GiveNotice` (workflows/notices.py); `Notices` there says when. A hook is a function
+that a plugin names (`Plugin.hooks`), such as `tell_web_hook` of clotho/plugins/notices.
+"""
 
 from temporalio import activity
 
@@ -9,7 +13,7 @@ from clotho.plugin import load, plugins
 from clotho.rollouts.notice import HookCall
 
 
-class Notifications:
+class Hooks:
     """Activities of the environment's queue."""
 
     def __init__(self, settings: Settings) -> None:
