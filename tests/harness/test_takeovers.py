@@ -19,8 +19,8 @@ from clotho.plugins.harness.program import HarnessRun
 from clotho.plugins.harness.settings import HarnessSettings
 from clotho.rollouts.agent_program import AnsweredTurn, ProgramEntry
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
-from clotho.sandbox.states import JobState
 from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.states import JobState
 from tests.harness.stages import Turns
 from tests.support import SHARED_LEASE, eventually
 
