@@ -56,7 +56,7 @@ class HarnessRun:
         """Serve the harness until it has ended; it goes on where this process stops before that."""
         key = job_key(self.stage.rollout, "harness", self.stage.lease)
         sandbox = self.stage.sandbox
-        if not sandbox.layout.isolated:
+        if sandbox.layout.bare:
             raise InvalidInput("a harness needs a sandbox with a network of its own: leave unsafe_local out")
         normalization = Normalization(self.harness.volatile, (sandbox.workspace, sandbox.home))
         naming = Naming(self.stage, normalization, self.harness.aside_without_tools)
