@@ -21,6 +21,7 @@ from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint
 from clotho.plugins.ssh.address import SshHost
 from clotho.processes.child import ChildProcess
+from clotho.processes.liveness import Liveness
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.task_queues import TaskQueues
@@ -142,6 +143,15 @@ class Cluster:
         for held in await backend.leases():
             await backend.destroy(held.lease)
         await backend.reap()
+
+    @asynccontextmanager
+    async def present(self, queue: str) -> AsyncIterator[None]:
+        """Who serves `queue` shows that it lives, however long it is frozen, or takes to start."""
+        beats = asyncio.create_task(Liveness(self.open_journal(), queue).run())
+        try:
+            yield
+        finally:
+            beats.cancel()
 
     async def start(
         self,

@@ -213,18 +213,34 @@ def test_the_environment_is_read_in_one_place() -> None:
     assert readers == ["clotho/config.py"]
 
 
-def test_the_lock_names_no_host() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
+LOCKS = ("requirements.lock", "requirements-worker.lock")
+
+
+def locked(name: str) -> list[str]:
+    """The entries of a lock."""
+    entries = re.split(r"\n(?=\S)(?!    )", (ROOT / name).read_text().strip())
+    return [entry for entry in entries if not entry.startswith("#")]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_the_locks_name_no_host(name: str) -> None:
+    lock = (ROOT / name).read_text()
     assert re.findall(r"https?://|--index-url|--find-links", lock) == []
     assert re.search(r"^temporalio==", lock, re.MULTILINE)
 
 
-def test_everything_in_the_lock_has_hashes_and_setup_requires_them() -> None:
-    entries = re.split(r"\n(?=\S)(?!    )", (ROOT / "requirements.lock").read_text().strip())
-    packages = [entry for entry in entries if not entry.startswith("#")]
+@pytest.mark.parametrize(("name", "user"), [(LOCKS[0], "Makefile"), (LOCKS[1], "Dockerfile")])
+def test_everything_in_the_locks_has_hashes_and_installing_requires_them(name: str, user: str) -> None:
+    packages = locked(name)
     assert len(packages) > 50
     assert [entry.splitlines()[0] for entry in packages if "--hash=sha256:" not in entry] == []
-    assert "--require-hashes -r requirements.lock" in (ROOT / "Makefile").read_text()
+    words = " ".join((ROOT / user).read_text().replace("\\\n", " ").split())
+    assert f"--require-hashes -r {name}" in words
+
+
+def test_images_have_the_versions_that_tests_run_with() -> None:
+    every, worker = ({entry.split()[0] for entry in locked(name)} for name in LOCKS)
+    assert worker <= every
 
 
 @pytest.mark.slow

@@ -14,9 +14,10 @@ from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from tests.support import eventually
 
-START_SECONDS = 900.0
+START_SECONDS = 1800.0
 VARIABLES = (
     "VLLM_CPU_KVCACHE_SPACE=1",
+    "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800",
     "VLLM_NO_USAGE_STATS=1",
     "VLLM_SERVER_DEV_MODE=1",
     "DO_NOT_TRACK=1",

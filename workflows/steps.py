@@ -211,7 +211,7 @@ async def all_of(
 async def side_by_side(
     work: Sequence[Coroutine[Any, Any, None]], foremost: Callable[[BaseException], bool] = _equally
 ) -> None:
-    """Like `all_of`, or the only one of `work` without more ado."""
+    """Like `all_of`; awaits a single coroutine directly."""
     await (work[0] if len(work) == 1 else all_of(work, foremost))
 
 

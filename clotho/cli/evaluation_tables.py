@@ -45,7 +45,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def verdict_text(comparison: Comparison) -> str:
-    """What the comparison says, in one sentence."""
+    """The comparison in one sentence."""
     paired, a, b = comparison.reward, comparison.a, comparison.b
     better, worse = paired.better, paired.worse
     counts = f"{b} is better on {amount(better, 'item')} and worse on {worse} of {comparison.items}"
@@ -69,7 +69,7 @@ def measures(comparison: Comparison) -> dict[str, Paired]:
 
 
 def notes_on(told: Figures | Comparison) -> Iterator[str]:
-    """What the table doesn't say, a sentence each."""
+    """Notes below the table, a sentence each."""
     if isinstance(told, Comparison):
         yield f"{told.items} items in common; {told.only_a} only in {told.a}, {told.only_b} only in {told.b}"
         if told.settings:

@@ -101,7 +101,7 @@ class Following:
     settings: Settings
     console: Console
     logs: Sequence[OpenLog] = ()
-    """What also logs the run while it is followed."""
+    """Further logs of the run while it is followed, such as wandb's."""
 
     async def run(self, order: RunRequest, detach: bool) -> None:
         """Exits with 130 when interrupted."""

@@ -109,7 +109,7 @@ class RolloutRecord(FrozenModel):
 
 
 async def stored_record(journal: Journal, target: Target) -> BaseModel:
-    """What the store has of a rollout, group or run. Raises InvalidInput where there is nothing."""
+    """The store's entries of a rollout, group or run. Raises InvalidInput where there is nothing."""
     if target.group is None:
         return await read_summary(journal, target.run)
     if target.rollout is None:

@@ -1,4 +1,4 @@
-"""What a run has come to, in a few lines: at the end of `clotho run`, in `clotho status RUN`, and in notebooks."""
+"""A run's results in a few lines: at the end of `clotho run`, in `clotho status RUN`, and in notebooks."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from clotho.evaluation.summary import RunSummary
 
 
 def show_summary(console: Console, settings: Settings, summary: RunSummary) -> None:
-    """What the run has come to, and the commands that one needs next."""
+    """The run's results, and the commands to go on with."""
     table = Table.grid(padding=(0, 2))
     for name, text in summary_rows(summary).items():
         table.add_row(Text(name, "bold"), sanitized_text(text))

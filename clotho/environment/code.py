@@ -25,7 +25,7 @@ MOST_TRIES = 100
 
 
 KEPT_PREFIX = "clotho_kept_"
-"""Begin of the names of modules that are on no disk: a notebook's classes, named by the hash of their source."""
+"""Prefix of the names of modules that are on no disk: a notebook's classes, named by the hash of their source."""
 
 
 class ModuleSource(FrozenModel):

@@ -79,7 +79,7 @@ current_clock: ContextVar[WorkClock | None] = ContextVar("work clock", default=N
 
 @contextmanager
 def infrastructure_wait() -> Iterator[None]:
-    """What is done within isn't counted as the work of the author's code that asked for it."""
+    """Stop the clock of the author's code that asked, while the body runs."""
     clock = current_clock.get()
     if clock is None:
         yield

@@ -41,7 +41,7 @@ class ContextCalls(Protocol):
 
     @property
     def grading(self) -> "ContextCalls":
-        """The same in the sandbox that has nothing of the agent's."""
+        """The calls for a sandbox that has nothing of the agent's."""
 
 
 def _blocking(

@@ -28,9 +28,9 @@ LINES = {
 class Exported:
     number: int
     of: str
-    """What was counted: line, row or rollout."""
+    """The unit that was counted: line, row or rollout."""
     notes: Sequence[str] = ()
-    """What was left out, and why."""
+    """Sentences on what was left out, and why."""
 
 
 def exporters() -> dict[str, Exporter]:

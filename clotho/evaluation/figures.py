@@ -22,7 +22,7 @@ TWO_RUNS = 2**0.5
 
 
 class Power(FrozenModel):
-    """What a comparison of runs can find."""
+    """The verdicts of a comparison of runs."""
 
     items: int
     deviation: float
@@ -35,7 +35,7 @@ class Power(FrozenModel):
 
 
 class Figures(FrozenModel):
-    """What a run says about its policy."""
+    """A run's estimate of its policy."""
 
     run: str
     environment: str
@@ -66,7 +66,7 @@ class Figures(FrozenModel):
     sampled_tokens: float = 0.0
     """Sampled tokens of a rollout."""
     power: Power | None = None
-    """What a comparison with a run of the same items can find at least; None where the items can't tell."""
+    """The smallest difference that a comparison over the same items can find; None where the items can't tell."""
 
 
 def figures_of(

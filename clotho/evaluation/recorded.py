@@ -55,7 +55,7 @@ def parsed_arguments(arguments: str) -> tuple[dict[str, JsonValue], str | None]:
 
 
 def facts_of(read: RecordedRollout) -> dict[str, JsonValue]:
-    """What Clotho knows of a rollout beyond its conversation."""
+    """A rollout's figures beside its conversation."""
     summary, reward = read.summary, read.reward
     return {
         "rollout": summary.rollout,

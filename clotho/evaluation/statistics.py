@@ -22,7 +22,7 @@ FEWEST_RESAMPLES = 1_000
 MOST_DRAWS = 20_000_000
 DRAWS_AT_ONCE = 2_000_000
 SEED = 0
-"""The same scores have the same interval."""
+"""Seed of the resampling: equal scores have equal intervals."""
 
 Scores = Sequence[Sequence[float]]
 """The scores of each item's rollouts."""

@@ -21,7 +21,7 @@ class Failures(FrozenModel):
     kind: str
     rollouts: int
     reason: str
-    """That of the first one."""
+    """The reason of the first one."""
 
 
 class RunSummary(FrozenModel):
@@ -86,7 +86,7 @@ async def read_summary(
 
 
 async def run_cost(journal: Journal, run: str) -> float | None:
-    """What the run has cost so far, in US dollars; None for one without prices."""
+    """The run's cost so far, in US dollars; None for one without prices."""
     entry = await read_budget(journal, run)
     if entry is None or entry.price is None:
         return None

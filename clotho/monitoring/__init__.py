@@ -1,1 +1,1 @@
-"""What others look at runs with: metrics, a dashboard of them, traces, notices, a codec for the Temporal UI."""
+"""What others look at runs with: metrics, their dashboard, health checks, traces, a codec for the Temporal UI."""

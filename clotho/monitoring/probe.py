@@ -6,19 +6,17 @@ import sys
 from clotho.config import load_settings
 from clotho.monitoring.endpoint import PORTS
 from clotho.processes.ports import HOST
-from clotho.worker_settings import HealthSettings
 
 ANSWER_SECONDS = 10.0
 ANY = ("0.0.0.0", "::")
 
 
-def faults(settings: HealthSettings, path: str) -> list[str]:
+def faults(host: str, ports: range, path: str) -> list[str]:
     """What is wrong with which port; nothing at all that listens is a fault too."""
-    host = HOST if settings.host in ANY else settings.host
-    answers = {port: _answer(host, port, path) for port in range(settings.port, settings.port + PORTS)}
+    answers = {port: _answer(host, port, path) for port in ports}
     found = {port: said for port, said in answers.items() if said is not None}
     if not found:
-        return [f"no worker process answers at {host}, ports {settings.port} to {settings.port + PORTS - 1}"]
+        return [f"no worker process answers at {host}, ports {ports[0]} to {ports[-1]}"]
     return [f"port {port}: {said}" for port, said in found.items() if said]
 
 
@@ -38,7 +36,10 @@ def _answer(host: str, port: int, path: str) -> str | None:
 
 
 def main() -> None:
-    found = faults(load_settings().health, sys.argv[1] if len(sys.argv) > 1 else "/healthz")
+    settings = load_settings().health
+    host = HOST if settings.host in ANY else settings.host
+    ports = range(settings.port, min(settings.port + PORTS, 2**16))
+    found = faults(host, ports, sys.argv[1] if len(sys.argv) > 1 else "/healthz")
     sys.exit("\n".join(found) if found else 0)
 
 

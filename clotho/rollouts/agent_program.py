@@ -54,7 +54,7 @@ class AnsweredTurn:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a program acts with, in one sandbox. One process at a time has it."""
+    """The sandbox, files and clock that a program acts with. One process at a time has it."""
 
     rollout: str
     manifest: RunManifest
@@ -71,7 +71,7 @@ class Stage:
     asked: Callable[[], Awaitable[dict[int, AskedEntry]]]
     """The calls that the rollout's programs have made, by turn."""
     turns: Callable[[list[int]], Awaitable[dict[int, TurnEntry]]]
-    """Those of the turns that are answered."""
+    """The answered ones of the turns with these numbers."""
     ask: Callable[[int, AskedEntry, AskedTools], Awaitable[int]]
     """Keep a call under the first free number from one on; returns the number, which is the turn's."""
     answer: Callable[[int], Awaitable[AnsweredTurn]]

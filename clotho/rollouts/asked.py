@@ -31,13 +31,15 @@ class AskedEntry(FrozenModel):
     kept: int = 0
     """Messages of that conversation, its answer included, that it repeats."""
     messages: tuple[ChatMessage, ...]
-    """Those that follow."""
+    """The messages that follow."""
     tools: str
     """The digest under which its tools are kept."""
     aside: bool = False
     """Whether it is a call beside the task, such as for a title: no training data."""
     requested: dict[str, JsonValue] = {}
     """Parameters that the program asked for; the run's are sent."""
+    worked: float = 0.0
+    """Seconds that the program had worked by itself before, in this start."""
 
 
 class AskedTools(FrozenModel):

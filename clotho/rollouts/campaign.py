@@ -104,7 +104,7 @@ class CampaignRequest(FrozenModel):
 
 
 class CampaignGrowth(FrozenModel):
-    """What may change of a campaign while it runs."""
+    """The settings of a campaign that may change while it runs."""
 
     groups: int
     max_open_groups: int

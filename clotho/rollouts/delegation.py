@@ -8,7 +8,7 @@ from clotho.rollouts.lease import Fidelity, Lease
 
 
 class DelegationEntry(FrozenModel):
-    """What a call that delegates a task begins."""
+    """Result of the step before a call that delegates: the child, or why there is none."""
 
     child: str | None
     """The rollout that does the task; None: the call is refused."""
@@ -51,7 +51,7 @@ class LeftSandbox(FrozenModel):
 
 
 class DelegatedWork(FrozenModel):
-    """What a child has used of its parent's limits, its own children included."""
+    """A child's use of its parent's limits, its own children included."""
 
     sampled_tokens: int
     active_seconds: Seconds

@@ -16,10 +16,10 @@ class RunEvent(StrEnum):
 
 
 class Notice(FrozenModel):
-    """What has become of a run."""
+    """News of a run."""
 
     id: str
-    """The same whenever this notice is given again."""
+    """Identity of the notice: the same whenever it is sent again."""
     event: RunEvent
     run: str
     reason: str = ""

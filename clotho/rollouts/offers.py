@@ -23,7 +23,7 @@ async def read_tools(journal: Journal, rollout: str) -> ToolManifest:
 
 
 def in_toolsets(tools: Iterable[OfferedTool], toolsets: Iterable[str]) -> tuple[OfferedTool, ...]:
-    """Those of `tools` that belong to one of `toolsets`, by the names that environments use."""
+    """The tools of `tools` in one of `toolsets`, by the names that environments use."""
     leaves = {leaf for name in toolsets for leaf in catalogue.COMPOSITES.get(name, (name,))}
     named = {name for leaf in leaves for name in catalogue.LEAVES.get(leaf, ())}
     return tuple(tool for tool in tools if tool.toolset in leaves or tool.name in named)

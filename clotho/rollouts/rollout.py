@@ -44,7 +44,7 @@ class Totals(FrozenModel):
     budgeted_calls: Calls = {}
     """Tool -> calls of it where the rollout has a budget of them, those of children included."""
     active_seconds: Seconds = 0.0
-    """Those of children included."""
+    """Seconds of model and tool calls, those of children included."""
 
     def after_turn(self, turn: TurnResult) -> "Totals":
         return self.model_copy(

@@ -159,7 +159,7 @@ class RunManifest(FrozenModel):
 
     @property
     def changed_settings(self) -> dict[str, JsonValue]:
-        """Those of `settings` that aren't as by default."""
+        """The fields of `settings` that differ from their defaults."""
         parts = {part: type(getattr(self, part))() for part in SETTINGS}
         own = {name: type(self).model_fields[name].default for name in OWN_SETTINGS}
         usual = self.model_copy(update={**parts, **own}).settings
@@ -191,7 +191,7 @@ class PauseEntry(FrozenModel):
     paused: dict[str, str] = {}
     """Run, group or rollout -> reason: those whose pause begins, or all whose pause lasts."""
     resumed: tuple[str, ...] = ()
-    """Those whose pause ends."""
+    """Runs, groups and rollouts whose pause ends."""
     changes: int | None = None
     """The number of the last entry that has all of it, which this one and those between change; None: this has."""
     at: float

@@ -15,7 +15,7 @@ class ActivityQueue(FrozenModel):
     """Silence after which a worker counts as dead. Model calls are many, and each heartbeat costs the server."""
 
     def with_queue(self, queue: str) -> "ActivityQueue":
-        """The same time-outs on another queue."""
+        """A copy for another queue, with the same time-outs."""
         return self.model_copy(update={"queue": queue})
 
 

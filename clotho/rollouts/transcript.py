@@ -33,9 +33,9 @@ class Step(FrozenModel):
     turn: TurnEntry
     calls: tuple[CallEntry, ...]
     asked: Annotated[AskedEntry | None, WHERE_SET] = None
-    """What the agent's program asked; None in Clotho's own loop."""
+    """The request of the agent's program; None in Clotho's own loop."""
     added: Annotated[tuple[ChatMessage, ...], Field(exclude=True)] = ()
-    """Those of the messages asked that aren't results of an earlier step's calls."""
+    """Messages of that request, without results of an earlier step's calls."""
 
 
 class Transcript(FrozenModel):
@@ -105,7 +105,7 @@ class Transcript(FrozenModel):
 
 @dataclass(frozen=True)
 class Conversation:
-    """What a turn is sampled from."""
+    """The inputs of a turn."""
 
     prompt: Prompt
     messages: tuple[ChatMessage, ...]

@@ -115,7 +115,7 @@ async def rollouts_of(journal: Journal, group: str) -> list[str]:
 
 
 class RunLedger:
-    """What a run has spent, counted again and again.
+    """Counts what a run has spent, again and again.
 
     Scored groups are counted from their entries, once. The others are counted from the journal at first, then
     from the pages that model processes write after their turns; each page has whole rollouts, so that the one with
@@ -185,7 +185,7 @@ async def with_spending(journal: Journal, group: str, entry: GroupEntry) -> Grou
 
 
 async def budget_text(journal: Journal, run: str, ledger: RunLedger | None = None) -> str | None:
-    """What a run with a budget or prices has spent, and of what; None for another run."""
+    """A sentence: what a run has spent, and its budget. None for a run without budget and prices."""
     if (entry := await read_budget(journal, run)) is None:
         return None
     spending = await (ledger or RunLedger(journal, run)).spending()

@@ -37,7 +37,7 @@ def disturbances_of(summary: RolloutSummary, repairs: Sequence[RepairEntry]) -> 
 def disturbances_with_children(
     summary: RolloutSummary, children: Iterable[RolloutSummary], repairs: Sequence[RepairEntry]
 ) -> tuple[Disturbance, ...]:
-    """Those of a rollout and of its children, on whose work its own depends."""
+    """Disturbances of a rollout and of its children, on whose work its own depends."""
     found = {*disturbances_of(summary, repairs)}.union(*(disturbances_of(child, ()) for child in children))
     return tuple(kind for kind in Disturbance if kind in found)
 

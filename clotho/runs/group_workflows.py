@@ -32,7 +32,7 @@ class GroupFailed(ClothoError):
     def __init__(self, failures: tuple[SiblingFailure, ...]) -> None:
         super().__init__(f"{failures[0].workflow}: {failures[0].reason}")
         self.invalid = next((each.reason for each in failures if each.kind == InvalidInput.__name__), None)
-        """What is wrong with the run's own settings, which waiting doesn't change."""
+        """The fault in the run's own settings, if there is one: waiting doesn't change it."""
         self.policies = frozenset(policy_for(failure.kind) for failure in failures)
 
     @property

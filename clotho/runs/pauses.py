@@ -58,7 +58,7 @@ async def resume_whole(journal: Journal, name: str) -> bool:
 
 
 async def paused_in(journal: Journal, run: str) -> Paused:
-    """What is paused in `run`, itself included."""
+    """Paused parts of `run`, itself included."""
     return (await _read_log(journal, run)).paused
 
 
@@ -132,7 +132,7 @@ All such entries then have about five times as many names as were paused, and a 
 
 @dataclass(frozen=True)
 class _Log:
-    """What the log of a run's pauses comes to."""
+    """The state of a run's pauses after all entries of their log."""
 
     paused: Paused
     last: int | None = None

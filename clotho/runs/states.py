@@ -70,7 +70,7 @@ async def current_progress(handle: CampaignHandle) -> CampaignProgress | None:
 
 
 async def items_notice_at_start(journal: Journal, handle: CampaignHandle, run: str, asked: int) -> str | None:
-    """What there is to say of the items of a run that has just been started; None if no worker lists them soon."""
+    """A notice about the items of a run that has just been started; None if no worker lists them soon."""
     result = asyncio.ensure_future(handle.result())
     try:
         async with asyncio.timeout(ITEMS_SECONDS):

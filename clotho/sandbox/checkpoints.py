@@ -35,7 +35,7 @@ class KeptSession(FrozenModel):
 
 
 class KeptSystem(FrozenModel):
-    """What commands have changed of an image's own system, as an image of the engine that made the sandbox."""
+    """The changes of commands to an image's own system, as an image of the engine that made the sandbox."""
 
     image: str
     state: str

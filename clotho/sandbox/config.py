@@ -1,4 +1,4 @@
-"""What a run asks of a sandbox backend: the configuration of its kind, which a plugin may bring."""
+"""A run's request to a sandbox backend: the configuration of its kind, which a plugin may bring."""
 
 import json
 from typing import Annotated, Any, ClassVar, Literal

@@ -5,7 +5,7 @@ from typing import Literal
 from clotho.frozen_model import FrozenModel
 
 UNISOLATED = "allow bubblewrap to make namespaces here, or run tool workers on another machine"
-"""What to do about a host whose own sandboxes can't be proved to be isolated."""
+"""Advice for a host whose own sandboxes can't be proved to be isolated."""
 
 
 class IsolationReport(FrozenModel):

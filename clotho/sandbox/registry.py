@@ -69,7 +69,7 @@ class BackendsBeside:
         self._opened: dict[Path, SandboxBackend] = {}
 
     def __call__(self) -> list[SandboxBackend]:
-        """Those that there are now."""
+        """The backends that there are now."""
         others = [each for each in self._folder.parent.glob("*") if each != self._folder and _is_mine(each)]
         self._opened = {each: self._opened.get(each) or open_backend(self._settings, each) for each in others}
         return list(self._opened.values())

@@ -19,11 +19,11 @@ DELEGATING = "delegating"
 """The OUTCOME of a rollout that waits for another one to do a task."""
 
 NOTICE = "GiveNotice"
-"""The type of the workflows that give notice of what has become of a run."""
+"""Type of the workflows that send a run's notices."""
 
 
 def work_of(run: str) -> str:
-    """Visibility query for the workflows that do the run's work; its notices hold nothing up."""
+    """Visibility query for a run's workflows, without those that only send notices."""
     return f"{RUN} = '{run}' AND WorkflowType != '{NOTICE}'"
 
 

@@ -37,14 +37,14 @@ class ToolSettings(FrozenModel):
     result_chars: dict[str, int] = {}
     """Per-tool overrides of max_result_chars."""
     plugins: RunSections = {}
-    """What the run sets for plugins, by the plugin's name; `of` reads it."""
+    """The run's settings for plugins, by the plugin's name; `of` reads them."""
     delegation: DelegationSettings | None = None
     """Settings of delegated tasks; None: delegate_task isn't offered."""
     redact: tuple[str, ...] = ()
     """Environment variables of the process that runs the tools: no result shows their values."""
 
     def of(self, kind: type[RunKind]) -> RunKind | None:
-        """What the run sets for a plugin, by the class of it; None: nothing."""
+        """The run's settings for a plugin, given their class; None without any."""
         fields = self.plugins.get(kind.plugin)
         return None if fields is None else of_kind_here(kind, fields)
 
@@ -184,7 +184,7 @@ class Question:
     number: int
     """How often this verification has asked the same before."""
     key: str
-    """The same in every attempt at the verifications of this rollout."""
+    """Key of the question: the same in every attempt at this rollout's verification."""
     settings: ToolSettings
     once: Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]]
     variable: Callable[[str], str | None]

@@ -118,6 +118,9 @@ class Sink:
             self.closed |= kind == b"C"
             data = data[HEAD.size + size :]
 
+    async def sessions(self) -> tuple[()]:
+        return ()
+
 
 def made(random: Random) -> Sent:
     endpoint = random.choice(ENDPOINTS)

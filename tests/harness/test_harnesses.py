@@ -1,6 +1,7 @@
 """Harnesses as they are started: their scripts, and the real programs where they are installed."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from clotho.plugins.harness.settings import HarnessSettings
 from tests.harness.scripted_gateway import ScriptedGateway
 
 INSTALLED = Path(".venv/harnesses").absolute()
+LAUNCHER = Path(__file__).with_name("mini")
 needs_harnesses = pytest.mark.skipif(
     not (INSTALLED / ".complete").exists(), reason="no harnesses are installed: `make harnesses` does it"
 )
@@ -147,6 +149,24 @@ def test_a_program_that_is_not_there_is_no_agents_end(name: str, places: Places)
     assert done.returncode == 127 and harness.program in done.stderr
     assert {126, 127, 77} <= harness.own_failures
     assert places.run(Launch(harness.version_command, {})).returncode == 127
+
+
+def test_packages_of_another_python_are_no_agents_end(places: Places) -> None:
+    """The script that `make harnesses` installs tells them from a failure of the harness, which is tried again."""
+    script = places.programs.parent / "bin" / "mini"
+    package = places.programs.parent / "mini" / "minisweagent" / "run"
+    for folder in (script.parent, package):
+        folder.mkdir(parents=True)
+    shutil.copy(LAUNCHER, script)
+    for module, text in {
+        "__init__": "",
+        "run/__init__": "",
+        "run/mini": "import compiled_for_another",
+    }.items():
+        (package.parent / f"{module}.py").write_text(text)
+    done = places.run(known("mini-swe-agent", path=str(script.parent)).start(places.start()))
+    assert done.returncode == 127
+    assert re.match(r"Python 3\.\d+ of this sandbox .*compiled_for_another", done.stdout)
 
 
 def test_what_is_no_harness_is_refused_by_name() -> None:

@@ -24,7 +24,7 @@ from tests.sandbox.ssh_host import SshServer
 __all__ = ["engine"]
 
 AGENTS = ("mini-swe-agent", "codex")
-OF_HOSTS = Path("/usr/local/lib")
+OF_HOSTS = Path("/usr/lib")
 """Sandboxes see what a host has here."""
 
 pytestmark = pytest.mark.slow

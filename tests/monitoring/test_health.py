@@ -20,8 +20,9 @@ from clotho.journal.folder import THREADS, FilesystemStore
 from clotho.listeners.connections import HEADER_SECONDS
 from clotho.monitoring.endpoint import PORTS
 from clotho.monitoring.health import PROBED_KEY, Readiness, serve_health
+from clotho.monitoring.probe import faults
 from clotho.processes.child import ChildProcess
-from clotho.processes.ports import free_port
+from clotho.processes.ports import HOST, free_port
 from clotho.worker_settings import HealthSettings
 from tests.cluster import Cluster, cluster_in
 from tests.support import PATIENCE_SECONDS, eventually, start
@@ -197,6 +198,19 @@ async def test_without_a_port_the_worker_says_so_and_goes_on(
 ) -> None:
     await serve_health(HealthSettings(port=9564, host="192.0.2.1"), readiness_of(tmp_path))
     assert "no health checks: ports from 9564 on: 192.0.2.1:9595 can't be listened at" in caplog.text
+
+
+async def test_a_probe_fails_unless_a_process_answers_and_all_answer_well(tmp_path: Path) -> None:
+    readiness = readiness_of(tmp_path)
+    async with health(readiness) as port:
+        ports = range(port, port + 1)
+        assert await asyncio.to_thread(faults, HOST, ports, "/readyz") == []
+        readiness.draining = True
+        (fault,) = await asyncio.to_thread(faults, HOST, ports, "/readyz")
+        assert fault.startswith(f"port {port}: 503") and "draining" in fault
+        assert await asyncio.to_thread(faults, HOST, ports, "/healthz") == []
+    (fault,) = await asyncio.to_thread(faults, HOST, ports, "/healthz")
+    assert fault == f"no worker process answers at {HOST}, ports {port} to {port}"
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,12 @@
 """Two hosts with sandboxes of their own: one dies and comes back, one is restarted."""
 
-import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from clotho.identifiers.rollout_keys import call_key, lease_key
 from clotho.processes.child import ChildProcess
-from clotho.processes.liveness import Liveness
 from clotho.rollouts.lease import Fidelity, LeaseEntry
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import read_end
@@ -30,17 +26,12 @@ async def host(cluster: Cluster, name: str) -> ChildProcess:
     return await cluster.start_worker(CLOTHO_HOST=name, CLOTHO_SANDBOX__ROOT=str(root))
 
 
+def sandbox_queue(name: str) -> str:
+    return f"{TaskQueues().sandbox.queue}-{name}"
+
+
 def sandboxes_of(cluster: Cluster, name: str) -> int:
     return len(list((cluster.folder / f"host-{name}").glob("*/sandboxes/*")))
-
-
-@asynccontextmanager
-async def present(cluster: Cluster, name: str) -> AsyncIterator[None]:
-    """A host is away for less time than counts as its death, however slowly its worker starts."""
-    liveness = Liveness(cluster.open_journal(), f"{TaskQueues().sandbox.queue}-{name}")
-    beats = asyncio.create_task(liveness.run())
-    yield
-    beats.cancel()
 
 
 @pytest.mark.slow
@@ -122,7 +113,7 @@ async def test_a_rolling_restart_moves_nobody(private_cluster: Cluster) -> None:
 
         await eventually(under_way, "a second call done")
         await host(cluster, "second")
-        async with present(cluster, "first"):
+        async with cluster.present(sandbox_queue("first")):
             await first.stop(PATIENCE_SECONDS)
             await host(cluster, "first")
             await handle.result()

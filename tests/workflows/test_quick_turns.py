@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from clotho.identifiers.rollout_keys import turn_key
+from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
@@ -20,6 +21,11 @@ TURNS = 6
 def script(latency: float = 0.0) -> Script:
     turns: tuple[ScriptedTurn, ...] = (*[run("true")] * (TURNS - 1), say("Done."))
     return Script(conversations=(Conversation(variants=(turns,)),), latency=latency)
+
+
+def model_queue(cluster: Cluster, number: int) -> str:
+    """The own queue of one of the processes that call models."""
+    return f"{TaskQueues().model.queue}-{cluster.host_name}-{number}"
 
 
 async def test_slow_turns_are_regular_activities(cluster: Cluster) -> None:
@@ -61,16 +67,18 @@ async def test_a_process_that_is_frozen_in_a_turn_pays_for_nothing_twice(private
         assert frozen.pid is not None
         os.kill(frozen.pid, signal.SIGSTOP)
         try:
-            await cluster.start_worker()
+            async with cluster.present(model_queue(cluster, 0)):  # not for so long that it is taken for gone
+                await cluster.start_worker()
 
-            async def moved() -> bool:
-                return "turn 1" in regular_steps(await events_of(cluster, rollout))
+                async def moved() -> bool:
+                    return "turn 1" in regular_steps(await events_of(cluster, rollout))
 
-            await eventually(moved, "the workflow in the other process")
+                await eventually(moved, "the workflow in the other process")
+                os.kill(frozen.pid, signal.SIGCONT)
+                model.release.set()
+                await handle.result()
         finally:
             os.kill(frozen.pid, signal.SIGCONT)
-        model.release.set()
-        await handle.result()
     assert set(model.calls.requests.values()) == {1}
     end = await read_end(cluster.open_journal(), rollout)
     assert end is not None and (end.summary.turns, end.summary.losses) == (TURNS, ())
@@ -83,6 +91,7 @@ async def test_a_process_that_was_frozen_before_it_asked_leaves_the_turn_to_anot
 ) -> None:
     """It is silent for so long that the other one asks in its place."""
     cluster, name = private_cluster, "frozen-before"
+    journal = cluster.open_journal()
     rollout, asking = f"{name}/g000000/r0", cluster.folder / "fail" / "turn.asking"
     asking.parent.mkdir()
     model, turn = Holding(script(), held=after_turns(2)), turn_key(rollout, 1)
@@ -101,6 +110,11 @@ async def test_a_process_that_was_frozen_before_it_asked_leaves_the_turn_to_anot
         try:
             asking.unlink()
             await cluster.start_worker()
+
+            async def another_serves() -> bool:
+                return bool(await journal.keys(f"~present/{model_queue(cluster, 1)}/"))
+
+            await eventually(another_serves, "the other process")
             await model.held(1)
         finally:
             os.kill(frozen.pid, signal.SIGCONT)

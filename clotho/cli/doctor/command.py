@@ -61,7 +61,7 @@ class Question:
 
     title: str
     what: str
-    """What is asked, as it is named where it doesn't answer."""
+    """Name of the part that is examined, for the finding that it doesn't answer."""
     answer: Coroutine[Any, Any, list[Finding]]
 
 

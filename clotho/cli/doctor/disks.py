@@ -11,7 +11,7 @@ from clotho.embedded.services import SPACE_BYTES
 LOW_BYTES = 1 << 30
 """Free space below which a disk needs attention."""
 LOW_FILES = 10_000
-"""The same of files that may still be made, where the file system counts them."""
+"""Files that may still be made, where the file system counts them, below which it does."""
 
 
 def used_folders(settings: Settings) -> dict[str, Path]:

@@ -21,7 +21,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Examination:
-    """What an examination has at hand."""
+    """Inputs of an examination."""
 
     settings: Settings
     journal: Journal | None

@@ -24,7 +24,7 @@ class Policy:
         return cls(model, Tokenizer(directory), checkpoint.version)
 
     def with_weights(self, directory: Path) -> "Policy":
-        """The same model with the weights that `directory` holds now. Raises InvalidInput for another model's."""
+        """A copy with the weights that `directory` holds now. Raises InvalidInput for another model's."""
         if Architecture.read(directory) != self.model.architecture:
             raise InvalidInput(f"{directory} now holds a model of another architecture")
         checkpoint = read_checkpoint(directory)

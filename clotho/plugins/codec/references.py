@@ -1,4 +1,4 @@
-"""What the references in Temporal's payloads point to, for the Temporal UI to show.
+"""The entries that references in Temporal's payloads point to, for the Temporal UI to show.
 
 Workflows and activities hand each other references, and the store has the texts. The UI asks a codec server to
 decode each payload; what comes back is the payload with what it refers to, under SHOWN.
@@ -87,7 +87,7 @@ class Codec:
         return payload.model_copy(update={"data": b64encode(data.encode()).decode()})
 
     async def _shown(self, value: Fields) -> Fields | None:
-        """What the value refers to; None where it is no reference."""
+        """The entry that the value refers to; None where it is no reference."""
         for kind, read in self._readers:
             try:
                 reference = kind.model_validate_json(json.dumps(value))

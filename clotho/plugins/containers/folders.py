@@ -83,12 +83,12 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
 
     @property
     def left_image(self) -> str:
-        """Begin of the names of images that hold what the agent left."""
+        """Prefix of the names of images that hold what the agent left."""
         return f"{self.container}-left-"
 
     @property
     def kept_image(self) -> str:
-        """Begin of the names of images that checkpoints have."""
+        """Prefix of checkpoint image names."""
         return f"{self.container}{KEPT}"
 
     @property
@@ -97,7 +97,7 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
         return self.files / "left"
 
     def writable(self, record: ContainerRecord) -> dict[str, Path]:
-        """The folders that commands write to, by the first of the paths that they see each under."""
+        """Writable folders, keyed by the first path at which commands see them."""
         disk = self.files / "disk"
         further = {path: disk / f"root-{number}" for number, path in enumerate(record.roots)}
         own = {record.workdir: disk / "work", record.config.home: disk / "home", "/tmp": disk / "tmp"}

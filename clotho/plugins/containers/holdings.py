@@ -13,7 +13,7 @@ KEPT = "-kept-"
 ENDED = ("created", "configured", "initialized", "exited", "stopped", "dead")
 """States of a container that doesn't run: one that was never started may be about to be."""
 OF_THIS_HOST = "localhost/"
-"""Begin of the names of images that no registry has."""
+"""Prefix of the names of images that no registry has."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is known of the failures of engines and registries: one table, by their words, which are all that they give.
+"""A table of failures of engines and registries, by their words, which are all that they give.
 
 The first row counts whose words are among those of the failure. It tells whether the same request may succeed
 later, and for what stays as it is, what to do. Words are those of a phrase: a repository may be named
@@ -15,7 +15,7 @@ from clotho.plugins.containers.holdings import OF_THIS_HOST
 
 
 class Request(StrEnum):
-    """What an engine was asked for."""
+    """The kind of request to an engine."""
 
     PULL = "pull"
     BUILD = "build"
@@ -27,7 +27,7 @@ class KnownFailure:
     words: re.Pattern[str]
     passes: bool
     advice: str = ""
-    """What to do about a failure that stays."""
+    """Advice on a failure that stays."""
     requests: tuple[Request, ...] = tuple(Request)
 
 

@@ -36,7 +36,7 @@ def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
 
 
 def _rollouts(root: Path) -> frozenset[str]:
-    """Those that have a sandbox here."""
+    """Containers that have a sandbox here."""
     records = (folder.readable_record() for folder in ContainerFolder.all_in(root))
     return frozenset(rollout_of(record) for record in records if record is not None)
 

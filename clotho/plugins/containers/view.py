@@ -141,7 +141,7 @@ class ContainerView:
 
 
 def engine_settings(config: DockerConfig, spec: SandboxSpec) -> dict[str, Any]:
-    """What an engine is asked for alike wherever it is: a container's bounds and rights."""
+    """A container's bounds and rights, which every engine is asked for alike."""
     gpus = {"count": -1 if config.gpus == "all" else config.gpus, "capabilities": [["gpu"]]}
     return {
         "user": "0:0",

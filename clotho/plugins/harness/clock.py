@@ -13,6 +13,10 @@ class Clock:
     _waits: int = 0
     _since: float = 0.0
 
+    def go_on_from(self, worked: float) -> None:
+        """Count from `worked` seconds on, which earlier processes have seen."""
+        self.begun, self.waited = time.monotonic() - worked, 0.0
+
     def begin_wait(self) -> None:
         self._waits += 1
         if self._waits == 1:

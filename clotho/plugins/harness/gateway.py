@@ -8,6 +8,7 @@ answer, whatever that takes. It is told of an error where the real API would sen
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +87,8 @@ class Gateway:
         await asyncio.to_thread(self._naming.recall, asked, turns)
         for turn in sorted(turns.keys() - set(self._stage.counted)):
             await self._stage.answer(turn)
+            if (sampled := turns[turn].sampled) is not None:
+                self.sampled_seconds += sampled.seconds  # since what is left was reckoned
         await self._port.begin()
 
     async def serve(self) -> JobStatus:
@@ -105,6 +108,9 @@ class Gateway:
 
     async def _begin_serving(self) -> None:
         """Answer what still waits for its answer, once earlier servers have no effect any more."""
+        waits = bool(self._unasked) or any(served.slot.waits for served in self._served.values())
+        worked = self._naming.worked_before(waits, time.time())
+        self.clock.go_on_from(await self._port.seconds_open() if worked is None else worked)
         for exchange, dialect, request in list(self._unasked.values()):
             await self._called(exchange, dialect, request)
         self._unasked.clear()
@@ -214,7 +220,7 @@ class Gateway:
         number = exchange.connection.number
         # An earlier server may have refused a call that the journal lacks: it is looked at once that is known.
         may_be_new = self._port.serving.is_set() and self.end_words is None
-        named = await self._naming.name(asked, len(request.body), may_be_new)
+        named = await self._naming.name(asked, len(request.body), self.clock.worked, may_be_new)
         if named is not None:
             served = self._served[number] = Served(exchange, dialect, asked, named.slot, named.call)
             if self._port.serving.is_set() and number not in self._unasked:

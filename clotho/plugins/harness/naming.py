@@ -53,6 +53,20 @@ class Naming:
         other = self.counts.diverged_at is not None or self._calls.unmatched(start)
         return Fidelity.DIVERGED if other else Fidelity.REPLAYED
 
+    def worked_before(self, waits: bool, now: float) -> float | None:
+        """Seconds that the program of this start had worked by the time `now`, as its last call tells.
+
+        It has worked on since that was answered, unless it `waits` for an answer. None: it hasn't called yet.
+        """
+        own = {turn: entry for turn, entry in self._calls.asked.items() if entry.start == self._stage.lease}
+        if not own:
+            return None
+        last = max(own, key=lambda turn: own[turn].worked)
+        answer = self._calls.turns.get(last)
+        if waits or answer is None or answer.sampled is None:
+            return own[last].worked
+        return own[last].worked + max(0.0, now - answer.sampled.started - answer.sampled.seconds)
+
     def recall(self, asked: dict[int, AskedEntry], turns: dict[int, TurnEntry]) -> None:
         """Take in the calls and turns that the journal has. It may take seconds."""
         self._calls = Calls(asked, {})
@@ -80,10 +94,11 @@ class Naming:
         sampled = entry.sampled
         self._calls.add_answer(turn, entry, self._digest(sampled.message) if sampled is not None else None)
 
-    async def name(self, asked: Asked, size: int, may_be_new: bool) -> Named | None:
+    async def name(self, asked: Asked, size: int, worked: float, may_be_new: bool) -> Named | None:
         """The name and turn of a call of `size` bytes: those of one that it repeats, or of an earlier start's.
 
-        A new call is kept as a further turn; None where it may not be new.
+        A new call is kept as a further turn, with the seconds that its program has worked; None where it may not be
+        new.
         """
         digests, of_tools = await beside(size, self._digests, asked)
         digest = hashlib.sha256("\n".join([*digests, of_tools]).encode()).hexdigest()[:24]
@@ -98,7 +113,7 @@ class Naming:
         if turn is None:
             if not may_be_new:
                 return None
-            turn = await self._keep(call, asked, of_tools, digests, beginning)
+            turn = await self._keep(call, asked, of_tools, digests, beginning, worked)
         elif self._calls.asked[turn].start < self._stage.lease:
             self.counts.matched += 1
         if beginning is not None:
@@ -115,6 +130,7 @@ class Naming:
         of_tools: str,
         digests: Sequence[str],
         beginning: tuple[int, int] | None,
+        worked: float,
     ) -> int:
         """Keep a new call in the journal; returns its turn."""
         extends, kept = beginning if beginning is not None else (None, 0)
@@ -127,6 +143,7 @@ class Naming:
             tools=of_tools,
             aside=self._aside_without_tools and not asked.tools,
             requested=asked.requested,
+            worked=worked,
         )
         tools = AskedTools(schemas=asked.tools, freeform=tuple(sorted(asked.custom_tools)))
         turn = await self._stage.ask(self._calls.next_turn, entry, tools)

@@ -8,6 +8,7 @@ same in every process.
 
 import asyncio
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -120,6 +121,12 @@ class Port:
                 raise shell.lost("the harness' port was in a sandbox that is gone", status)
             if status.state not in shell.UNFINISHED:
                 return status
+
+    async def seconds_open(self) -> float:
+        """Seconds since the port was opened, by whatever process."""
+        sessions = await self._sandbox.sessions()
+        began = next((each.started for each in sessions if each.key == self._key), None)
+        return max(0.0, time.time() - began) if began is not None else 0.0
 
     async def end(self) -> None:
         """Take no further connections; the log stays."""

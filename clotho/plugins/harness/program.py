@@ -20,7 +20,11 @@ from clotho.tools import shell
 
 GRACE_SECONDS = 30.0
 """Seconds in which a harness has to end after it was told of a limit, or was about to be."""
+MOST_GRACE_SECONDS = 60.0
+"""Seconds after which it is ended where commands hold up the job that counts these."""
 OUTPUT_CHARACTERS = 20_000
+REASON_CHARACTERS = 2_000
+"""Of a failed harness' output that its error repeats: the words of an exception, and the last frames before it."""
 LOOK_SECONDS = 2.0
 ACTIVE_SECONDS = "max_active_seconds"
 OUTPUT_BYTES = "max_output_bytes"
@@ -56,7 +60,7 @@ class HarnessRun:
         """Serve the harness until it has ended; it goes on where this process stops before that."""
         key = job_key(self.stage.rollout, "harness", self.stage.lease)
         sandbox = self.stage.sandbox
-        if not sandbox.layout.isolated:
+        if sandbox.layout.bare:
             raise InvalidInput("a harness needs a sandbox with a network of its own: leave unsafe_local out")
         normalization = Normalization(self.harness.volatile, (sandbox.workspace, sandbox.home))
         naming = Naming(self.stage, normalization, self.harness.aside_without_tools)
@@ -96,19 +100,30 @@ class HarnessRun:
         await self._start(key)
         told_at: float | None = None
         clock = asyncio.get_running_loop().time
+        grace = job_key(key, "grace")
         while True:
             status = await self.stage.sandbox.wait(key, LOOK_SECONDS)
             if status.state is JobState.LOST:
                 raise shell.lost("the harness was running in a sandbox that is gone", status)
             if status.state not in shell.UNFINISHED:
+                if told_at is not None:
+                    await self.stage.sandbox.kill(grace)
                 return status, ENDED_AT.get(status.state)
             if gateway.end_words is not None and told_at is None:
                 told_at = clock()
-            if told_at is not None and clock() - told_at > GRACE_SECONDS:
+                # A job, so that the grace of a harness which was told by an earlier process goes on in this one.
+                script = f"{shell.SYSTEM_PATH}\nsleep {GRACE_SECONDS:g}"
+                await self.stage.sandbox.start(Job(key=grace, script=script))
+            if told_at is not None and (
+                clock() - told_at > MOST_GRACE_SECONDS or await self._has_ended(grace)
+            ):
                 return await self._killed(key), gateway.limit
             left = self.stage.seconds_left
             if left is not None and gateway.clock.worked + gateway.sampled_seconds > left:
                 return await self._killed(key), ACTIVE_SECONDS
+
+    async def _has_ended(self, key: str) -> bool:
+        return (await self.stage.sandbox.wait(key, 0)).state not in shell.UNFINISHED
 
     async def _killed(self, key: str) -> JobStatus:
         await self.stage.sandbox.kill(key)
@@ -136,22 +151,21 @@ class HarnessRun:
         sandbox, counts = self.stage.sandbox, naming.counts
         size = max(0, status.output_size - OUTPUT_CHARACTERS)
         output = (await sandbox.output(key, size, OUTPUT_CHARACTERS)).decode(errors="replace")
+        reason = output[-REASON_CHARACTERS:].strip()
         code = status.exit_code if status.exit_code is not None else -1
         if code in NOT_STARTED and not counts.calls:
             raise InvalidInput(
-                f"{self.harness.program} can't be started in the sandbox: {output[-500:].strip()}. To have it: "
+                f"{self.harness.program} can't be started in the sandbox: {reason}. To have it: "
                 f"{self.harness.install}"
             )
         if limit is None and not gateway.overflows:
             if code in self.harness.own_failures:
-                raise SandboxLost(
-                    f"{self.harness.name} failed by itself with exit code {code}: {output[-500:]}"
-                )
+                raise SandboxLost(f"{self.harness.name} failed by itself with exit code {code}: {reason}")
             if code in BY_SIGNAL:
                 # Commands that did it do it again at the same call of the next start: three times are their doing.
                 signal = code - BY_SIGNAL.start + 1
                 raise SandboxDisrupted(
-                    f"{self.harness.name} was ended by signal {signal}: {output[-500:]}", status.exhausted
+                    f"{self.harness.name} was ended by signal {signal}: {reason}", status.exhausted
                 )
         return ProgramEntry(
             end=ProgramEnd(

@@ -65,7 +65,7 @@ class CheckedRunOrder(RunOrder):
 
 
 def _on_hosts(manifest: RunManifest) -> set[str]:
-    """What of a run runs on hosts, outside of sandboxes, and the hosts' folders that sandboxes see."""
+    """The parts of a run that run on hosts, outside of sandboxes, and the hosts' folders that sandboxes see."""
     of_plugins = (each.on_hosts for each in run_settings_here(manifest.tool_settings.plugins))
     unsafe = {"unsafe_local"} if manifest.sandbox.unsafe_local else set()
     return unsafe.union(*of_plugins, (f"mount of {each}" for each in manifest.sandbox.mounts.values()))

@@ -66,7 +66,7 @@ class SshBackend:
         restore: Restore | None = None,
         private: Sequence[Path] = (),
     ) -> RemoteInstance:
-        """A host's own `unsafe` decides whether commands may run there without isolation."""
+        """Whether commands may run without isolation is set per host (`unsafe`), not per run."""
         spec.require_no_mounts("ssh")
         host, made_before = await self._chosen(lease)
         theirs = {"backend": LocalConfig(), "unsafe_local": host.settings.unsafe}

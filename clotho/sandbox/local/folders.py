@@ -62,7 +62,7 @@ class SandboxFolder(SupervisedFolder[SandboxRecord]):
         return self.disk / f"root-{number}"
 
     def writable(self, spec: SandboxSpec) -> dict[str, Path]:
-        """The folders that commands write to, by the first of the paths that they see each under."""
+        """Writable folders, keyed by the first path at which commands see them."""
         further = {path: self.root_folder(number) for number, path in enumerate(spec.writable_roots)}
         return {WORKSPACE: self.workspace, AGENT_HOME: self.home, "/tmp": self.tmp, **further}
 

@@ -91,7 +91,7 @@ class LocalHost:
 
     @contextmanager
     def _probe_folder(self) -> Iterator[SandboxFolder]:
-        """That of a sandbox that is never finished: should this process die meanwhile, another reaps it."""
+        """The folder of a sandbox that is never finished: should this process die meanwhile, another reaps it."""
         folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
         with folder.locked():
             folder.files.mkdir(mode=0o700)

@@ -56,7 +56,7 @@ def split(content: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def restored_session(session: KeptSession) -> dict[str, bytes]:
-    """One that ran at the checkpoint has no result here: it is lost."""
+    """Files of a background job from a checkpoint. One that was still running then has no result: it is lost."""
     header = f"identity {session.identity}\nsession {session.session}\n\n"
     entries = {"job": header.encode() + session.script.encode(), "started": RESTORED}
     if session.exit_code is not None:

@@ -122,7 +122,7 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
         return self._instances.control(folder, record.agent)
 
     def _verifiers(self, folder: RelayFolder, record: RelayRecord) -> Mapping[int, Control]:
-        """Those that are whole."""
+        """Verifiers that are whole."""
         return {
             epoch: self._instances.control(folder, instance) for epoch, instance in record.verifiers.items()
         }

@@ -18,8 +18,8 @@ class MiniSweAgent(Harness):
     program: ClassVar = "mini"
     dialect: ClassVar = "chat/completions"
     install: ClassVar = (
-        "`pip install --target FOLDER/mini mini-swe-agent mcp` with the sandboxes' Python, and a script "
-        "FOLDER/bin/mini that runs it from there (`make harnesses` does both)"
+        "`pip install --target FOLDER/mini mini-swe-agent mcp` with a Python of the minor version that the "
+        "sandboxes' python3 has, and a script FOLDER/bin/mini that runs it from there (`make harnesses` does both)"
     )
     version_option: ClassVar = "--help"
     """It has no other that starts nothing; its first line names the version."""

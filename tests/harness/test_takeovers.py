@@ -1,0 +1,108 @@
+"""A harness whose process changes: what it has worked, and what it was told, counts on."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clotho.identifiers.hashed import job_key
+from clotho.models.messages import ChatMessage
+from clotho.plugins.harness import program
+from clotho.plugins.harness.harnesses import harness_of
+from clotho.plugins.harness.program import HarnessRun
+from clotho.plugins.harness.settings import HarnessSettings
+from clotho.rollouts.agent_program import AnsweredTurn, ProgramEntry
+from clotho.sandbox.backend import SandboxInstance, SandboxSpec
+from clotho.sandbox.local.backend import LocalBackend
+from clotho.sandbox.states import JobState
+from tests.harness.stages import Turns
+from tests.support import SHARED_LEASE, eventually
+
+WAITS = "until [ -e go ]; do sleep 0.05; done"
+STAYS = """
+import json, os, time, urllib.request, urllib.error
+url, key = os.environ["OPENAI_BASE_URL"] + "/chat/completions", os.environ["OPENAI_API_KEY"]
+body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
+try:
+    urllib.request.urlopen(urllib.request.Request(url, body, {"Authorization": f"Bearer {key}"}))
+except urllib.error.HTTPError:
+    open("told", "w").close()
+time.sleep(100_000)
+"""
+SECONDS = 3.0
+
+
+@dataclass
+class Told(Turns):
+    """Every call meets a limit."""
+
+    async def _answer(self, turn: int) -> AnsweredTurn:
+        return AnsweredTurn(None, "max_turns")
+
+
+@pytest.fixture
+async def sandbox(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[SandboxInstance]:
+    backend, lease = LocalBackend(folder / "sandboxes-takeovers"), f"test/{request.node.name}/lease/0"
+    yield await backend.create(lease, SandboxSpec().model_copy(update=SHARED_LEASE))
+    await backend.destroy(lease)
+
+
+def server(turns: Turns, number: int, *command: str) -> HarnessRun:
+    settings = HarnessSettings(command=command)
+    prompt: Any = SimpleNamespace(messages=(ChatMessage(role="user", content="task"),))
+    return HarnessRun(replace(turns.stage(number), prompt=prompt), settings, harness_of("command", settings))
+
+
+@asynccontextmanager
+async def serving(run: HarnessRun) -> AsyncIterator["asyncio.Task[ProgramEntry]"]:
+    """A server that stops where the program hasn't ended before."""
+    task = asyncio.create_task(run.to_its_end())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def begun(sandbox: SandboxInstance, job: str) -> None:
+    async def has_begun() -> bool:
+        return (await sandbox.wait(job, 0)).state is not JobState.ABSENT
+
+    await eventually(has_begun, "the job's start")
+
+
+async def test_its_work_counts_on(sandbox: SandboxInstance) -> None:
+    turns = Turns(sandbox)
+    key = job_key(turns.rollout, "harness", 0)
+
+    async def worked() -> bool:
+        (port,) = await sandbox.sessions()
+        return time.time() - port.started > SECONDS
+
+    async with serving(server(turns, 1, "bash", "-c", WAITS)):
+        await begun(sandbox, key)
+        await eventually(worked, "its work for some seconds")
+    await sandbox.write_file("go", b"")
+    async with serving(server(turns, 2, "bash", "-c", WAITS)) as second:
+        entry = await second
+    assert entry.end.exit_code == 0 and entry.end.seconds > SECONDS
+
+
+@pytest.mark.slow  # for as long as a harness has after its last call
+async def test_its_grace_goes_on(sandbox: SandboxInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends where the grace that the first server began is over, however patient the second one is."""
+    turns = Told(sandbox)
+    key = job_key(turns.rollout, "harness", 0)
+    monkeypatch.setattr(program, "MOST_GRACE_SECONDS", 100_000.0)
+    async with serving(server(turns, 1, "python3", "-c", STAYS)):
+        await begun(sandbox, job_key(key, "grace"))
+    async with serving(server(turns, 2, "python3", "-c", STAYS)) as second:
+        entry = await second
+    assert (entry.end.limit, entry.end.exit_code) == ("max_turns", 137)
