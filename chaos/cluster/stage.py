@@ -167,10 +167,15 @@ class ClusterStage:
         ]
 
     def entries(self) -> Mapping[str, frozenset[str]]:
-        """The keys of each rollout, as the disk of the S3 server has them: also while it doesn't answer."""
+        """The keys of each rollout, as the disk of the S3 server has them: also while it doesn't answer.
+
+        `os.walk` passes over folders that are deleted meanwhile.
+        """
         store = self.servers.objects / self.name
         return {
-            rollout: frozenset(str(path) for path in (store / rollout).rglob("*") if path.is_file())
+            rollout: frozenset(
+                f"{folder}/{name}" for folder, _, names in os.walk(store / rollout) for name in names
+            )
             for rollout in self.rollouts()
         }
 

@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,14 +108,14 @@ class Backend:
     capabilities = None
     open = most_open = 0
 
-    def __init__(self, seconds: float = 0.05) -> None:
-        self._seconds = seconds
+    def __init__(self, answers: Callable[[], Awaitable[object]] | None = None) -> None:
+        self._answers = answers or partial(asyncio.sleep, 0.05)
 
     async def sample_turn(self, call: TurnCall) -> SampledTurn:
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
-            await asyncio.sleep(self._seconds)
+            await self._answers()
         finally:
             self.open -= 1
         return SampledTurn(
@@ -189,26 +191,29 @@ class CountedRepayments(Metrics):
 
 
 async def test_a_turn_asked_for_in_anothers_stead_ends_with_the_answer_of_that_one(
-    cluster: Cluster, journal: Journal
+    cluster: Cluster, journal: Journal, tmp_path: Path
 ) -> None:
-    """The first process was cut off from the store: it has its answer, and writes it when the store is back."""
-    cut_off, slow, metrics = Backend(), Backend(seconds=600.0), CountedRepayments()
+    """The first process is cut off while it waits for its answer, and writes it when the store is back."""
+    answers = asyncio.Event()
+    cut_off, slow, metrics = Backend(answers.wait), Backend(asyncio.Event().wait), CountedRepayments()
     rollout = "agreed/g000000/r0"
     await journal.write(prompt_key(rollout), Prompt(item={}, messages=(), seed=0))
-    await journal.write(
-        process_key(rollout, ActivityEnvironment().info.workflow_run_id or ""), ChosenProcess(queue="one")
-    )
+    chosen = process_key(rollout, ActivityEnvironment().info.workflow_run_id or "")
+    await journal.write(chosen, ChosenProcess(queue="one"))
     one = model_process(cluster, journal, cut_off, "one", 1)
-    other = model_process(cluster, Journal(journal._store), slow, "other", 1, metrics)
+    other = model_process(cluster, Journal(FilesystemStore(tmp_path)), slow, "other", 1, metrics)
     request = TurnRequest(rollout=rollout, turn=0)
+
+    async def asked(backend: Backend) -> bool:
+        return backend.open == 1
+
+    first = asyncio.create_task(ActivityEnvironment().run(one.sample_turn, request))
+    await eventually(partial(asked, cut_off), "the first call")
+    await journal.delete(await journal.keys("~present/one/"))  # as if they were old
     in_stead = asyncio.create_task(ActivityEnvironment().run(other.sample_turn, request))
-
-    async def asked() -> bool:
-        return slow.open == 1
-
-    await eventually(asked, "the second call")
-    first = await ActivityEnvironment().run(one.sample_turn, request)
-    assert (await in_stead) is not None and first is not None
+    await eventually(partial(asked, slow), "the second call")
+    answers.set()
+    assert await first is not None and await in_stead is not None
     assert slow.open == 0, "it was hung up on"
     assert metrics.by_partition == 1
 
