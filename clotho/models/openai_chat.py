@@ -15,6 +15,7 @@ from clotho.models.token_server import printable_name
 
 ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
 
+
 class OpenAIChat:
     """One model server's chat completions."""
 
