@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from chaos.harness import tasks
+from chaos.harness.faults import playable
 from chaos.harness.play import EXPECTED, play_all
 from chaos.harness.restarts import RestartResult, table
 from chaos.harness.scripts import SMALL, HarnessScript
@@ -13,7 +14,11 @@ from chaos.table import Name
 from clotho.rollouts.lease import Fidelity
 from tests.chaos.patience import LANES, missed_with_patience, patience
 
-CELLS: tuple[Name, ...] = (("harness", "call-kept"), ("harness-gateway", "call-half"))
+CELLS: tuple[Name, ...] = (
+    ("harness", "call-kept"),
+    ("harness-gateway", "call-half"),
+    ("harness-engine", "call-kept"),
+)
 """Those that no test of `tests/harness` strikes alike; `make chaos` plays all."""
 RESTARTED = RestartResult(fault="codex", phase="same", calls=5, matched=5, score=1.0)
 
@@ -48,7 +53,7 @@ def test_a_start_that_differs_where_nothing_does_is_told() -> None:
 async def results() -> Mapping[Name, CellResult]:
     played: list[CellResult] = []
     with patience():
-        await play_all(CELLS, played.append, LANES)
+        await play_all([name for name in CELLS if name in playable()], played.append, LANES)
     return {(result.fault, result.phase): result for result in played}
 
 
@@ -57,5 +62,7 @@ async def results() -> Mapping[Name, CellResult]:
 async def test_nothing_is_lost_repaid_or_left_behind(
     results: Mapping[Name, CellResult], fault: str, phase: str
 ) -> None:
+    if (fault, phase) not in playable():
+        pytest.skip("an engine of its own takes root, podman and runc")
     result = results[fault, phase]
     assert missed_with_patience(result) == [], result

@@ -1,4 +1,4 @@
-"""The image of a worker: built here, without any registry of images, and at work in a container."""
+"""The image of a worker, built here without any registry of images, and started in a container."""
 
 import os
 import shutil
@@ -11,20 +11,14 @@ from pathlib import Path
 import pytest
 
 from clotho.config import variable
-from clotho.embedded.model import EmbeddedModelServer
-from clotho.processes.ports import free_port
 from tests.cli.command import Finished, run
-from tests.cluster import Cluster
 from tests.containers import CONTAINERS, STORAGE
 from tests.deploy.base import base_root
-from tests.support import eventually
 
 pytestmark = pytest.mark.slow  # it installs a hundred packages
 BASE, IMAGE = "localhost/clotho-test-base", "localhost/clotho-test-image"
 NEEDED = ("buildah", "podman", "runc", "debootstrap")
 CERTIFICATES = "/etc/ssl/certs"
-HEALTH_HOST = "127.88.0.1"
-"""An address of this machine at which no other worker answers."""
 
 
 @dataclass(frozen=True)
@@ -99,44 +93,3 @@ async def test_what_it_runs_by_itself(image: Builder) -> None:
     assert "no Temporal server answers at 127.0.0.1:7233" in examined.output
     shown = await image.done("podman", "inspect", "--format={{.User}} {{.HealthCheck.Test}}", IMAGE)
     assert shown == "10001:10001 [CMD python -m clotho.monitoring.probe]\n"
-
-
-async def test_a_worker_in_it_rolls_out_in_sandboxes(
-    image: Builder, private_cluster: Cluster, embedded_model: EmbeddedModelServer, folder: Path
-) -> None:
-    cluster, port = private_cluster, str(free_port())
-    cluster.store.mkdir(exist_ok=True)
-    variables = {
-        "CLOTHO_HOST": "in-a-container",
-        "CLOTHO_SANDBOX__ROOT": "/var/lib/clotho/sandboxes",
-        "CLOTHO_TEMPORAL__NAMESPACE": cluster.client.namespace,
-        "CLOTHO_WORKER__DRAIN_SECONDS": "1",
-        "CLOTHO_HEALTH__HOST": HEALTH_HOST,
-        "CLOTHO_HEALTH__PORT": port,
-        "CLOTHO_METRICS__PORT": "0",
-    }
-    assignments = [f"--env={name}={value}" for name, value in variables.items()]
-    place = ("--store", "/store", "--temporal", cluster.address)
-    name = await image.done(
-        *("podman", "run", "--detach", "--no-healthcheck", "--privileged", "--user=0", "--network=host"),
-        *(f"--volume={cluster.store}:/store", *assignments, IMAGE),
-        *("worker", "--processes", "1", *place),
-    )
-    probe = ("podman", "exec", name.strip(), "python", "-m", "clotho.monitoring.probe")
-
-    async def ready() -> bool:
-        asked = await image(*probe, "/readyz")
-        running = await image.done("podman", "inspect", "--format={{.State.Running}}", name.strip())
-        assert running == "true\n", (await image("podman", "logs", name.strip())).error
-        return asked.status == 0
-
-    await eventually(ready, "the worker in the container is ready")
-    run = await cluster.start(
-        "imaged", f"{embedded_model.url}/v1", environment="file_tasks", model=embedded_model.model
-    )
-    progress = await run.result()
-    logged = (await image("podman", "logs", name.strip())).error
-    assert progress.reward_sum == 1.0, logged
-    await image.done("podman", "stop", "--time=60", name.strip())
-    left = await image.done("podman", "inspect", "--format={{.State.ExitCode}}", name.strip())
-    assert left == "0\n", logged
