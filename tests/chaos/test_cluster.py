@@ -20,4 +20,3 @@ async def test_a_host_killed_whole_costs_a_run_nothing_but_time() -> None:
         async with cluster_servers_in(Path(name) / "cluster") as servers:
             result = await play(servers, "host-killed", FAULTS["host-killed"])
     assert missed_with_patience(result) == [], result
-    assert result.losses > 0 or result.bill.died > 0, "the host had no part in the run"
