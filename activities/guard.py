@@ -60,8 +60,11 @@ async def activity_guard(
     except Exception as error:
         if budget.expired():
             raise _goes_on(f"not done within {LOCAL_SECONDS:g} s", queue) from None
-        if local and isinstance(error, LeaseElsewhere):
-            raise ApplicationError(str(error), type=ELSEWHERE) from None
+        if isinstance(error, LeaseElsewhere):
+            if local:
+                raise ApplicationError(str(error), type=ELSEWHERE) from None
+            # A local attempt that had no time to look at the lease sent it to its own process.
+            raise _goes_on(str(error), error.queue) from None
         classified = to_application_error(error, activity.info().attempt)
         ours = isinstance(error, ClothoError)
         count_failed_attempt(classified.type or type(error).__name__, retried=not classified.non_retryable)

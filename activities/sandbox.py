@@ -213,6 +213,7 @@ class Sandboxes:
         Raises SandboxFenced for a superseded lease, whose sandbox may be alive on a host that was cut off, or for a
         rollout whose history is lost. Raises LeaseElsewhere for a lease of another host.
         """
+        await failpoints.reach("lease.sought", lease_key(rollout, number))
         if await is_superseded(self._journal, rollout, number):
             raise SandboxFenced(f"lease {lease_key(rollout, number)} was superseded")
         entry = await self.entry(rollout, number)
@@ -313,7 +314,8 @@ class Sandboxes:
         if entry.queue != self.queue:
             raise LeaseElsewhere(
                 f"the sandbox of {rollout} is at {entry.queue}, and this process serves {self.queue}: "
-                "run it on the sandbox's host"
+                "run it on the sandbox's host",
+                entry.queue,
             )
 
     def _labels_of(self, rollout: str) -> Labels:

@@ -53,7 +53,11 @@ class EnvironmentUnknown(InvalidInput):
 
 
 class LeaseElsewhere(InvalidInput):
-    """The lease's sandbox lives on another host."""
+    """The lease's sandbox lives on another host, which serves `queue`."""
+
+    def __init__(self, message: str, queue: str) -> None:
+        super().__init__(message)
+        self.queue = queue
 
 
 class ModelRejected(ClothoError):

@@ -21,9 +21,11 @@ from tests.workflows.scripts import run, say
 RELEASE = Path("/etc/os-release").resolve()
 
 
-async def host(cluster: Cluster, name: str) -> ChildProcess:
+async def host(
+    cluster: Cluster, name: str, roles: str = "workflows,tools,llm", **settings: str
+) -> ChildProcess:
     root = cluster.folder / f"host-{name}"
-    return await cluster.start_worker(CLOTHO_HOST=name, CLOTHO_SANDBOX__ROOT=str(root))
+    return await cluster.start_worker(roles, CLOTHO_HOST=name, CLOTHO_SANDBOX__ROOT=str(root), **settings)
 
 
 def sandbox_queue(name: str) -> str:
@@ -97,6 +99,33 @@ async def test_a_host_with_other_programs_restores_less_than_exactly(private_clu
         (await journal.read_required(lease_key(rollout, number), LeaseEntry)).system for number in range(2)
     ]
     assert systems[0] != systems[1]
+
+
+@pytest.mark.slow
+async def test_a_host_too_busy_to_look_at_a_lease_leaves_the_call_to_the_host_of_the_sandbox(
+    private_cluster: Cluster,
+) -> None:
+    cluster, rollout = private_cluster, "busy-host/g000000/r0"
+    turns = (run("echo -n 1 > /work/score"), run("cat /work/score"), say("Done."))
+    model = Holding(Script(conversations=(Conversation(variants=(turns,)),)), held=after_turns(1))
+    fail = cluster.folder / "fail"
+    fail.mkdir()
+    (fail / "lease.sought").touch()
+    async with serving(model) as url:
+        first = await host(cluster, "first")
+        handle = await start(cluster, "busy-host", url)
+        await model.held(1)
+        await host(cluster, "second", CLOTHO_FAIL="lease.sought:delay=3", CLOTHO_FAIL_FOLDER=str(fail))
+        async with cluster.present(sandbox_queue("first")):
+            await first.stop(PATIENCE_SECONDS)
+            await host(cluster, "first", roles="tools")
+            model.release.set()
+            await handle.result()
+    journal = cluster.open_journal()
+    end = await read_end(journal, rollout)
+    assert end is not None and (end.summary.score, end.summary.losses) == (1.0, ())
+    lease = await journal.read_required(lease_key(rollout, 0), LeaseEntry)
+    assert lease.queue == sandbox_queue("first")
 
 
 @pytest.mark.slow
