@@ -81,6 +81,9 @@ if TYPE_CHECKING:
     from clotho.models.backends import Backends
     from clotho.models.pacing import Pacer
 
+WRITING_SECONDS = 10.0
+"""Time beyond a drain for answers that have just come, and that the store has to take."""
+
 log = logging.getLogger("clotho")
 
 
@@ -354,8 +357,9 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         readiness.draining = True
         for stop in on_draining:
             stop()
+        drained = asyncio.get_running_loop().time() + settings.worker.drain_seconds
         await asyncio.gather(*(worker.shutdown() for worker in workers))
-        await journal.drain()
+        await journal.drain(max(WRITING_SECONDS, drained - asyncio.get_running_loop().time()))
         for close in on_drained:
             await close()
         if tracing is not None:

@@ -92,9 +92,10 @@ class Journal:
         if (flight := self._flights.get(key)) is not None:
             flight.cancel()
 
-    async def drain(self) -> None:
-        """Wait for all flights, and try once more to write the entries that couldn't be written."""
-        await asyncio.gather(*self._flights.values(), return_exceptions=True)
+    async def drain(self, seconds: float) -> None:
+        """Wait so long for all flights, and try once more to write the entries that couldn't be written."""
+        if self._flights:
+            await asyncio.wait(self._flights.values(), timeout=seconds)
         unwritten = (self.write(key, entry) for key, entry in self._unwritten.items())
         await asyncio.gather(*unwritten, return_exceptions=True)
 

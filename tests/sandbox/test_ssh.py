@@ -224,7 +224,7 @@ async def test_a_host_that_has_to_be_set_up_is_no_outage(
 async def test_a_host_without_bubblewrap_is_used_only_as_unsafe(
     sshd: SshServer, pool: Pool, folder: Path, lease: str
 ) -> None:
-    programs = folder / "programs"
+    programs = folder / "programs-without-bubblewrap"
     programs.mkdir()
     for name in ("bash", "rm", "tar", "umount", "mount"):
         (programs / name).symlink_to(f"/usr/bin/{name}")

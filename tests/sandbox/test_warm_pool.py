@@ -164,7 +164,7 @@ async def test_a_claim_that_was_cut_off_is_finished(opened: Open, monkeypatch: p
         raise SandboxUnavailable("here the worker dies")
 
     with monkeypatch.context() as patch, suppress(SandboxUnavailable):
-        patch.setattr(WarmPool, "_adopted", dies)
+        patch.setattr(WarmPool, "_adopt", dies)
         await backend.create(lease, spec_of())
     assert lease not in {each.lease for each in await backend.leases()}
     taken = await backend.create(lease, spec_of())

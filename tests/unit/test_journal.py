@@ -81,7 +81,7 @@ async def test_work_that_could_not_be_written_is_not_done_again(root: Path, by: 
         with pytest.raises(StoreUnavailable):
             await journal.once(KEY, EpochEntry, work)
     store.full = False
-    await (journal.drain() if by == "a drain" else journal.once(KEY, EpochEntry, work))
+    await (journal.drain(0) if by == "a drain" else journal.once(KEY, EpochEntry, work))
     assert await Journal(FilesystemStore(root)).read(KEY, EpochEntry) == await entry()
     assert calls == 1
 
@@ -180,7 +180,7 @@ async def test_landing_waits_for_flights(journal: Journal) -> None:
 
     attempt = asyncio.create_task(journal.once(KEY, EpochEntry, work))
     await asyncio.sleep(0)
-    landing = asyncio.create_task(journal.drain())
+    landing = asyncio.create_task(journal.drain(PATIENCE_SECONDS))
     await asyncio.wait([landing], timeout=0.02)
     assert not landing.done()
     answered.set()

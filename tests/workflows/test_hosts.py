@@ -117,7 +117,7 @@ async def test_a_host_too_busy_to_look_at_a_lease_leaves_the_call_to_the_host_of
         await model.held(1)
         await host(cluster, "second", CLOTHO_FAIL="lease.sought:delay=3", CLOTHO_FAIL_FOLDER=str(fail))
         async with cluster.present(sandbox_queue("first")):
-            await first.stop(PATIENCE_SECONDS)
+            await first.kill()
             await host(cluster, "first", roles="tools")
             model.release.set()
             await handle.result()

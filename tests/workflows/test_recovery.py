@@ -106,6 +106,23 @@ async def test_a_worker_told_to_stop_finishes_its_calls(private_cluster: Cluster
 
 
 @pytest.mark.slow
+async def test_a_worker_told_to_stop_leaves_a_call_that_is_not_answered(private_cluster: Cluster) -> None:
+    cluster, rollout = private_cluster, ROLLOUT.format(run="unanswered")
+    script = Script(conversations=(Conversation(variants=((run("true"), say("Done.")),)),))
+    model = Holding(script, held=b"")
+    async with serving(model) as url:
+        worker = await cluster.start_worker(CLOTHO_WORKER__DRAIN_SECONDS="1")
+        handle = await start(cluster, "unanswered", url)
+        await model.held(1)
+        worker.terminate()
+        assert await asyncio.wait_for(worker.wait(), PATIENCE_SECONDS) == 0
+        model.release.set()
+        await cluster.start_worker()
+        await handle.result()
+    assert await read_end(cluster.open_journal(), rollout) is not None
+
+
+@pytest.mark.slow
 async def test_models_and_tools_in_processes_of_their_own_die_together(private_cluster: Cluster) -> None:
     cluster = private_cluster
     turns = (run("true"), run("true"), say("Done."))
