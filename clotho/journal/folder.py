@@ -28,10 +28,9 @@ Result = TypeVar("Result")
 class FilesystemStore:
     """Blobs under `root`, shared by every process that can reach the folder.
 
-    A blob is written to a file without a name, flushed to the disk, and linked to its name; then the folder is
-    flushed. A reader sees a whole blob or none, after a power cut too. Where a file has to have a name (NFS), it is
-    a temporary one. All I/O is done in threads, by system calls without Python's files between: each one more waits
-    for the interpreter's lock.
+    A blob is written to a temporary file, flushed to the disk, and linked to its name; then the folder is
+    flushed. A reader sees a whole blob or none, after a power cut too. All I/O is done in threads, by system calls
+    without Python's files between: each one more waits for the interpreter's lock.
 
     Raises InvalidInput where `root` can't be written, StoreUnavailable for what may pass (a full disk).
     """
@@ -47,7 +46,6 @@ class FilesystemStore:
             self._temporary.mkdir(mode=0o700, exist_ok=True)
             probe = self._write_temporary(b"")
             probe.unlink()
-            self._links_unnamed = self._can_link_unnamed(probe)
         except OSError as error:
             raise InvalidInput(f"store folder {self._root} can't be written: {error.strerror}") from error
 
@@ -105,34 +103,24 @@ class FilesystemStore:
 
     def _link(self, path: Path, body: bytes) -> bool:
         self._make_folder(path.parent)
-        link = _link_unnamed if self._links_unnamed else self._link_temporary
-        try:
-            link(path, body)
-        except FileExistsError:
-            return False
-        _flush(path.parent)
-        return True
-
-    def _link_temporary(self, path: Path, body: bytes) -> None:
         temporary = self._write_temporary(body)
         try:
             os.link(temporary, path)
+        except FileExistsError:
+            return False
         finally:
             temporary.unlink(missing_ok=True)
-
-    def _can_link_unnamed(self, probe: Path) -> bool:
-        try:
-            _link_unnamed(probe, b"")
-        except OSError:
-            return False
-        probe.unlink()
+        _flush(path.parent)
         return True
 
     def _write_temporary(self, body: bytes) -> Path:
         path = self._temporary / f"{os.getpid()}-{id(self):x}-{next(self._names)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            _write_durably(descriptor, body)
+            rest = memoryview(body)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
         except OSError:
             path.unlink(missing_ok=True)
             raise
@@ -189,24 +177,6 @@ def _read(path: Path) -> bytes | None:
         return b"".join(parts)
     finally:
         os.close(descriptor)
-
-
-def _link_unnamed(path: Path, body: bytes) -> None:
-    """Half the system calls of a temporary file, whose own folder changes twice."""
-    descriptor = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE, 0o600)
-    try:
-        _write_durably(descriptor, body)
-        # linkat(2) follows the name of an open file; Python calls it where a folder is given, used or not.
-        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
-    finally:
-        os.close(descriptor)
-
-
-def _write_durably(descriptor: int, body: bytes) -> None:
-    rest = memoryview(body)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-    os.fsync(descriptor)
 
 
 def _flush(folder: Path) -> None:
