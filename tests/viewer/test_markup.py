@@ -19,7 +19,11 @@ FREE_SECONDS = 5.0
 
 
 def markdown(text: str) -> str:
-    rendered = Texts().markdown(text)
+    """Rendered without hurry: the first text of a language loads its lexer, which takes a busy machine a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markup, "TEXT_SECONDS", FREE_SECONDS)
+        patch.setattr(markup, "PAGE_SECONDS", FREE_SECONDS)
+        rendered = Texts().markdown(text)
     assert rendered is not None
     return str(rendered)
 
