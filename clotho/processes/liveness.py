@@ -29,6 +29,8 @@ IDLE_PERIOD_SECONDS = 180.0
 IDLE_LIVENESS_SECONDS = IDLE_PERIOD_SECONDS + LIVENESS_SECONDS - PERIOD_SECONDS
 DOUBT_SECONDS = LIVENESS_SECONDS - PERIOD_SECONDS
 """Silence after which a process asks itself whether others take it for gone."""
+STORE_SECONDS = 2.0
+"""Exactness of ages by the store's clock: S3 tells whole seconds."""
 KEPT_HEARTBEATS = 2
 IDLE = "i"
 """Follows the number of an idle process's heartbeat."""
@@ -239,7 +241,7 @@ class Presence:
             return True
         # Of the same name, it may be the same namespace, made again: a heartbeat tells that from when this process
         # learned of the new one on.
-        known_for = self._namespace.known_for
+        known_for = self._namespace.known_for - STORE_SECONDS
         unsure = [key for key, age in ages.items() if age >= known_for or not _served_in(key)]
         heartbeats = await self._journal.read_many(unsure, Heartbeat)
         return any(each is None or each.namespace in ("", self._namespace.name) for each in heartbeats)

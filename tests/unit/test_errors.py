@@ -62,10 +62,13 @@ def test_refusals_are_final_and_an_authors_exceptions_are_after_some_attempts() 
     assert failed == [False] * (ENVIRONMENT_ATTEMPTS - 1) + [True]
 
 
+TOLD_MORE = ("GroupRejected", "LeaseElsewhere")
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda kind: kind.__name__)
 def test_every_error_has_a_policy_that_temporal_is_told(error: type[ClothoError]) -> None:
     policy = POLICIES[error.__name__]
-    raised = error("full", "no") if error.__name__ == "GroupRejected" else error("no")
+    raised = error("no", "there") if error.__name__ in TOLD_MORE else error("no")
     handed = to_application_error(raised, 1)
     assert handed.type == error.__name__
     assert handed.non_retryable is (policy.step is StepAction.FAIL)
