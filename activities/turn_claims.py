@@ -19,7 +19,7 @@ from clotho.rollouts.turn import ChosenProcess, TurnEntry, TurnRequest
 
 @dataclass(frozen=True)
 class TurnLook:
-    """What the store had of a turn's claims at a moment."""
+    """Whether a turn was claimed when this process looked."""
 
     claimed: bool
     at: float

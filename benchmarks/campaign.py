@@ -73,7 +73,7 @@ class Bench:
     open_groups: int
 
     def request(self, first: int, last: int, open_groups: int | None = None) -> CampaignRequest:
-        """As the campaign's workflow continues as new when it has come to an item; from the first, as it begins."""
+        """The request with which a campaign begins at item `first`; after item 0, as it continues as new there."""
         return CampaignRequest(
             run=RUN,
             environment=ENVIRONMENT,

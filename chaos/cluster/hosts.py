@@ -58,7 +58,7 @@ class ClusterHost:
         return self.folder / SANDBOXES
 
     def named(self, name: str) -> "ClusterHost":
-        """The same machine under another name."""
+        """A copy of the host with another name, on the same folder and network."""
         return replace(self, name=name)
 
     async def start(self) -> None:

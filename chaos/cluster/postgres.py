@@ -38,7 +38,7 @@ class Postgres:
             await self._make_tables(database)
 
     async def _make_tables(self, database: str) -> None:
-        """As `temporal-sql-tool` makes them, which would be one more program to build."""
+        """Make the tables that `temporal-sql-tool` would make; it would be one more program to build."""
         file, version = self._programs.schema(database)
         await self.psql(
             database,
@@ -61,7 +61,7 @@ class Postgres:
         return self._process.pid
 
     async def database_bytes(self) -> int:
-        """Of Temporal's databases, on disk."""
+        """Bytes that Temporal's two databases take on disk."""
         names = "datname IN ('temporal', 'visibility')"
         return int(
             await self.psql(

@@ -1,4 +1,4 @@
-"""What a cluster on one machine is made of: network namespaces, PostgreSQL and Temporal's production server."""
+"""Finds or builds the programs of a cluster: `ip`, PostgreSQL and Temporal's production server."""
 
 import asyncio
 import fcntl

@@ -50,7 +50,7 @@ SERVING_SECONDS = 240.0
 
 @dataclass
 class ClusterServers:
-    """What hosts share. Cells follow one another on it."""
+    """The servers that all hosts share. Cells follow one another on it."""
 
     folder: Path
     network: Network

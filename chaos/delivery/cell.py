@@ -129,7 +129,7 @@ async def recovery(stage: DeliveryStage, went_on: Callable[[frozenset[str]], boo
 
 
 async def completion(stage: DeliveryStage, groups: int = GROUPS) -> Delivered:
-    """What the trainer had once all was delivered, and it had so many groups or the API had none for it any more.
+    """The trainer's groups, once it has so many, or the API has none left for it.
 
     Raises Stuck if a part ends by itself, NotReached.
     """

@@ -38,8 +38,7 @@ def to_application_error(error: Exception, attempt: int) -> ApplicationError:
     if is_host_failure(error):
         error = HostUnavailable(described(error))
     if isinstance(error, EnvironmentFailed):
-        # Temporal's count has attempts in it that ended with their worker, 11 of one activity in a storm of
-        # kills: only those that raised are the author's.
+        # Temporal also counts attempts that ended with their worker: only those that raised are the author's.
         attempt = error.times or attempt
     kind = kind_of(error)
     details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()

@@ -109,7 +109,7 @@ class Template:
 @lru_cache(SIZES_KEPT)
 def _template(size: int, reserved: bool) -> Template:
     """File systems of one template have one UUID, and one seed for the hashes of names: they share nothing else."""
-    # mkfs runs once a size; afterwards only the parts that it wrote are copied: 1 ms in place of a process.
+    # mkfs runs once a size; afterwards only the parts that it wrote are copied, without a process.
     image = os.memfd_create("template", os.MFD_CLOEXEC)
     try:
         os.ftruncate(image, size)
