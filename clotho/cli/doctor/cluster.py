@@ -38,7 +38,6 @@ SLOW_SECONDS = 1.0
 """Time of a small answer that needs attention."""
 WAIT_SECONDS = 30.0
 """Age of a queue's oldest task that needs attention."""
-AT_ONCE = 32
 
 T = TypeVar("T")
 
