@@ -95,13 +95,13 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench() -> AsyncIterator[Bench]:
+async def bench(kind: type[Cluster] = Cluster) -> AsyncIterator[Bench]:
     with adopted_orphans(), tempfile.TemporaryDirectory(prefix="clotho-bench-") as name:
         folder = Path(name)
         await asyncio.to_thread(folder.chmod, 0o711)
         binary = await temporal_binary()
         server = TemporalServer(binary, folder / "temporal.log", ui_port=None, db=folder / "temporal.db")
-        async with server, cluster_in(server, folder / "cluster", "default") as cluster:
+        async with server, cluster_in(server, folder / "cluster", "default", kind) as cluster:
             for roles in process_layout(roles=None, processes=None):
                 await cluster.start_worker(",".join(roles), CLOTHO_WORKER__CACHED_SECONDS="10")
             measured = Bench(cluster, folder)

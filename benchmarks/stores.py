@@ -25,7 +25,7 @@ from tests.s3_server import s3_server_binary, s3_server_process
 BODY = os.urandom(4_096)
 REPEATS = 300
 WIDTH = 64
-BUCKET = "bench"
+BUCKET, REGION = "bench", "us-east-1"
 
 
 class Timing(NamedTuple):
@@ -83,18 +83,28 @@ async def _timed(run: Callable[[int], Awaitable[object]], width: int) -> Timing:
 
 @asynccontextmanager
 async def _s3(folder: Path) -> AsyncIterator[Store]:
+    async with s3_bucket(folder) as (location, settings):
+        yield await asyncio.to_thread(open_store, location, settings)
+
+
+@asynccontextmanager
+async def s3_bucket(folder: Path, access_log: Path | None = None) -> AsyncIterator[tuple[str, Settings]]:
+    """The location of a store in a new bucket; the environment of this process and its children leads there."""
     binary = await s3_server_binary(
         cache_folder() / "bin", on_path=program_on_path("versitygw"), go=program_on_path("go")
     )
     if binary is None:
         raise RuntimeError("there is no S3 server: put versitygw on PATH, or install Go to build it with")
-    async with s3_server_process(binary, folder) as server:
-        os.environ["AWS_ACCESS_KEY_ID"] = server.access_key
-        os.environ["AWS_SECRET_ACCESS_KEY"] = server.secret_key
-        client = boto3.client("s3", endpoint_url=server.endpoint, region_name="us-east-1")
+    async with s3_server_process(binary, folder, access_log) as server:
+        os.environ |= {
+            "AWS_ACCESS_KEY_ID": server.access_key,
+            "AWS_SECRET_ACCESS_KEY": server.secret_key,
+            "CLOTHO_PLUGINS__S3__ENDPOINT": server.endpoint,
+            "CLOTHO_PLUGINS__S3__REGION": REGION,
+        }
+        client = boto3.client("s3", endpoint_url=server.endpoint, region_name=REGION)
         await asyncio.to_thread(client.create_bucket, Bucket=BUCKET)
-        settings = settings_class()(plugins={"s3": {"endpoint": server.endpoint, "region": "us-east-1"}})
-        yield await asyncio.to_thread(open_store, f"s3://{BUCKET}/journal", settings)
+        yield f"s3://{BUCKET}/journal", settings_class()()
 
 
 def _shown(timing: Timing) -> str:

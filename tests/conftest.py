@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from clotho.config import variable
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
@@ -16,6 +17,7 @@ from tests.cluster import Cluster, cluster_in
 from tests.support import PATIENCE_SECONDS
 
 LOG_SHOWN = 6_000
+LONG_SECONDS = 60.0
 FIRST = ("sandbox", "tools", "chaos", "workflows", "harness", "cli", "deploy", "examples", "atropos", "docs")
 """Folders whose files take minutes: begun last, one would be waited for alone. The first need no Temporal server:
 where there is none yet, it is built meanwhile."""
@@ -57,6 +59,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return FIRST.index(folder) if folder in FIRST else len(FIRST) + (folder == LAST)
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name tests of over a minute as they end: a run that is cut off shows where its time went."""
+    if report.duration > LONG_SECONDS and variable("PYTEST_XDIST_WORKER") is None:
+        sys.stdout.write(f"\n{report.duration:.0f} s: {report.nodeid} ({report.when})\n")
 
 
 @pytest.hookimpl(wrapper=True)

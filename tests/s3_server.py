@@ -36,11 +36,12 @@ class S3Server:
         """Environment variables that versitygw takes the administrator's credentials from."""
         return {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
 
-    def command(self, program: Path, folder: Path) -> list[str]:
-        """A command line that serves what is in the FOLDERS in `folder`."""
+    def command(self, program: Path, folder: Path, access_log: Path | None = None) -> list[str]:
+        """A command line that serves what is in the FOLDERS in `folder`, with a line for each request in a log."""
         objects, metadata, users = (str(folder / name) for name in FOLDERS)
+        logged = [] if access_log is None else ["--access-log", str(access_log)]
         return [
-            *(str(program), "--quiet", "--port", self.endpoint.removeprefix("http://")),
+            *(str(program), "--quiet", "--port", self.endpoint.removeprefix("http://"), *logged),
             *("--keep-alive", "--health", HEALTH, "--iam-dir", users, "--iam-cache-disable"),
             *("posix", "--sidecar", metadata, objects),
         ]
@@ -75,13 +76,16 @@ class S3Server:
 
 
 @asynccontextmanager
-async def s3_server_process(binary: Path, folder: Path) -> AsyncIterator[S3Server]:
+async def s3_server_process(
+    binary: Path, folder: Path, access_log: Path | None = None
+) -> AsyncIterator[S3Server]:
     """A server as a child process, with its files in `folder`."""
     for name in FOLDERS:
         (folder / name).mkdir(parents=True)
     server = S3Server.on_free_port(binary)
     assignments = [f"{name}={value}" for name, value in server.administrator.items()]
-    process = ChildProcess(["env", *assignments, *server.command(binary, folder)], folder / "s3-server.log")
+    command = ["env", *assignments, *server.command(binary, folder, access_log)]
+    process = ChildProcess(command, folder / "s3-server.log")
     await process.start()
     try:
         await server.ready()

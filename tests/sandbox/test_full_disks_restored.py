@@ -63,16 +63,16 @@ async def test_a_disk_that_commands_filled_can_be_restored_and_verified(
         await copies.destroy()
 
 
-@pytest.mark.attack("sandbox", "a million empty files, to be kept in a checkpoint")
+@pytest.mark.attack("sandbox", "200,000 empty files, to be kept in a checkpoint")
 @needs_root
 @pytest.mark.slow
-async def test_a_million_empty_files_cost_no_more_than_their_checkpoint(
+async def test_empty_files_cost_no_more_than_their_checkpoint(
     local: LocalBackend, fresh: Fresh, lease: str, tmp_path: Path
 ) -> None:
     agent = await fresh(disk_mb=20_000)
-    assert await agent.text("mkdir many; cd many; seq 1000000 | xargs touch; ls -f | wc -l") == "1000002"
-    taken = await agent.sandbox.checkpoint(tmp_path / "blob")
-    assert isinstance(taken, NotTaken)
+    assert await agent.text("mkdir many; cd many; seq 200000 | xargs touch; ls -f | wc -l") == "200002"
+    taken = await agent.sandbox.checkpoint(tmp_path / "blob", max_bytes=64 << 20)
+    assert isinstance(taken, NotTaken), "each has a header of 512 bytes in the archive"
     assert await agent.text("echo here") == "here"
     ran = await looking(local, lease, {}).terminal("ls -f /work/many | wc -l; echo 1 > /work/file")
-    assert (ran["exit_code"], ran["output"].strip()) == (0, "1000002")
+    assert (ran["exit_code"], ran["output"].strip()) == (0, "200002")
