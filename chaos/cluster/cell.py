@@ -97,8 +97,13 @@ def _once_each(stage: ClusterStage, run: Run) -> Run:
 
 
 async def reached(stage: ClusterStage, fault: ClusterFault, running: "asyncio.Task[None]") -> None:
-    """Return when so many calls were asked for; raises NotReached where the run ends before."""
-    while len(stage.provider.calls) < fault.asked_before * len(stage.rollouts()):
+    """Return when so many calls were asked for, and a host that is to be lost has a sandbox.
+
+    Raises NotReached where the run ends before.
+    """
+    while len(stage.provider.calls) < fault.asked_before * len(stage.rollouts()) or (
+        fault.loses_host and not await stage.has_sandbox(STRUCK)
+    ):
         if running.done():
             await running
             raise NotReached("the run ended before it could be struck")

@@ -217,6 +217,9 @@ class ClusterStage:
         self.deaths.append(time.monotonic())
         await self.hosts[number].kill()
 
+    async def has_sandbox(self, number: int) -> bool:
+        return bool(await self.hosts[number].sandboxes(self.journal.store_identity).leases())
+
     async def left_over(self) -> list[str]:
         identity = self.journal.store_identity
         left = await asyncio.gather(*(host.left_over(identity) for host in self.hosts.values()))
