@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos chaos-cluster soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-supervisor test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos chaos-cluster soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -28,8 +28,8 @@ bubblewrap:
 demo: setup
 	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash) $(if $(ATROPOS),--atropos)
 
-# Three at a time on two cores: many tests wait for a lease or a heartbeat to run out.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Four at a time on two cores: many tests wait for a lease or a heartbeat to run out.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test: setup
 	$(PYTEST) -m "not slow"
@@ -40,6 +40,10 @@ test-all: setup
 # FIRST: the case to begin with; runs of different ones try different cases.
 fuzz: setup
 	$(PYTEST) tests/fuzz --fuzz-seconds $(or $(SECONDS),60) $(if $(FIRST),--fuzz-first $(FIRST))
+
+# Builds the supervisor for every architecture, which takes minutes with a compiler that has built nothing yet.
+test-supervisor: setup
+	$(BIN)/python -m pytest tests/real_supervisor.py
 
 # VLLM: the program, by default the one on the path.
 test-vllm: setup

@@ -108,7 +108,7 @@ async def _build(target: Path, go: Path | None, announce: Announce) -> None:
     )
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         build = await asyncio.create_subprocess_exec(
-            "env", f"GOBIN={folder}", str(go), "install", "-v", GO_PACKAGE,
+            "env", "CGO_ENABLED=0", f"GOBIN={folder}", str(go), "install", "-v", GO_PACKAGE,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

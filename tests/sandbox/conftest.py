@@ -94,12 +94,15 @@ NOT_OF_CLOUDS = ("test_conformance_checkpoints", "test_conformance_freeze", "tes
 """What clouds aren't held to: the relay's backend, which makes their sandboxes, is."""
 OF_COMMITS = ("test_conformance_checkpoints", "test_conformance_freeze")
 """What containers are held to once more whose checkpoints keep their image's system."""
+OF_STREAMS = (*QUICK, "test_conformance_checkpoints", "test_conformance_files")
 ANEW = {
     "commit": ("test_conformance_checkpoints",),
-    **dict.fromkeys(("ssh", *CLOUDS), (*QUICK, "test_conformance_files")),
+    "relay": (*OF_STREAMS, "test_conformance_losses"),
+    "remote": OF_STREAMS,
+    **dict.fromkeys(("ssh", *CLOUDS), ("test_conformance_leases",)),
 }
-"""What backends do by themselves whose sandboxes are otherwise driven as those of podman, of a stream or of a relay
-are: they are held to the rest where OPTION is given."""
+"""What backends do by themselves whose sandboxes are otherwise driven as those of the local backend, of podman, of
+a stream or of a relay are: they are held to the rest where OPTION is given."""
 LOCAL = ("local", "bare")
 """The local backend, with and without isolation."""
 
