@@ -11,13 +11,13 @@ from pathlib import Path
 
 from clotho.config import cache_folder
 from clotho.host import program_on_path
+from tests.go_programs import go_program
 from tests.s3_server import s3_server_binary
 
 VERSION = "v1.29.1"
 MODULE = "go.temporal.io/server"
 SCHEMA = Path("schema/postgresql/v12")
 POSTGRES = Path("/usr/lib/postgresql")
-BUILD = ("-ldflags=-s -w",)
 
 
 @dataclass(frozen=True)
@@ -68,22 +68,16 @@ def _postgres() -> Path | None:
 
 
 async def _temporal(cached: Path, go: Path) -> Path:
-    await asyncio.to_thread(cached.parent.mkdir, parents=True, exist_ok=True)
-    with (
-        cached.with_suffix(".lock").open("w") as lock,
-        tempfile.TemporaryDirectory(dir=cached.parent) as folder,
-    ):
+    await go_program("server", f"{MODULE}/cmd/server@{VERSION}", cached, on_path=None, go=go)
+    with (cached / "schema.lock").open("w") as lock, tempfile.TemporaryDirectory(dir=cached) as folder:
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
-        if not await asyncio.to_thread(cached.exists):
-            new = Path(folder) / "new"
-            build = ("env", f"GOBIN={new}", str(go), "install", *BUILD, f"{MODULE}/cmd/server@{VERSION}")
-            await run(*build)
+        if not await asyncio.to_thread((cached / "schema").exists):
             module = json.loads(await run(str(go), "mod", "download", "-json", f"{MODULE}@{VERSION}"))
-            schemas = Path(module["Dir"]) / SCHEMA
-            await asyncio.to_thread(shutil.copytree, schemas, new / "schema", copy_function=shutil.copyfile)
+            schemas, new = Path(module["Dir"]) / SCHEMA, Path(folder) / "schema"
+            await asyncio.to_thread(shutil.copytree, schemas, new, copy_function=shutil.copyfile)
             # The module's folders can't be written to, and neither could their copies be deleted.
             await run("chmod", "-R", "u+w,a+rX", str(new))
-            new.rename(cached)
+            new.rename(cached / "schema")
     return cached
 
 
