@@ -1,9 +1,8 @@
-"""Sandboxes in containers: what is seen of an engine, and a representative part of the matrix, played for real."""
+"""Sandboxes in containers: what the matrix sees of an engine, and where it writes; `make chaos` plays it."""
 
 import asyncio
 import io
 import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,16 @@ from chaos import storm
 from chaos.cluster import matrix as cluster_matrix
 from chaos.containers import matrix
 from chaos.containers.engine import PodmanEngine, can_be_started, engine_in
-from chaos.containers.faults import FAULTS
 from chaos.delivery import matrix as delivery_matrix
 from chaos.harness import matrix as harness_matrix
-from chaos.lanes import play_all
-from chaos.results import CellResult
-from chaos.table import Name
 from chaos.tools import matrix as tool_matrix
 from chaos.waiting import until
 from clotho.errors import SandboxUnavailable
 from clotho.plugins.containers.backend import ContainerBackend
 from clotho.plugins.containers.config import DockerConfig
 from clotho.sandbox.backend import SandboxSpec
-from tests.chaos.patience import missed_with_patience, patience
 from tests.machine_image import IMAGE
 
-CELLS: tuple[Name, ...] = (("engine-whole", "checkpoint"),)
 needs_podman = pytest.mark.skipif(
     not can_be_started(), reason="an engine of its own takes root, podman and runc"
 )
@@ -112,21 +105,3 @@ def test_a_matrix_of_which_no_cell_was_asked_for_stays_in_the_document(tmp_path:
     program.write(page, "# Second", None, of_tools, None, None, None, None)
     parts = ("# Second", of_containers, of_tools, of_harnesses, of_delivery, of_storms, of_clusters)
     assert page.read_text() == "\n\n".join(parts) + "\n"
-
-
-@pytest.fixture(scope="module")
-async def results() -> Mapping[Name, CellResult]:
-    played: list[CellResult] = []
-    with patience():
-        await play_all(CELLS, FAULTS, played.append, contained=True)
-    return {(result.fault, result.phase): result for result in played}
-
-
-@needs_podman
-@pytest.mark.slow
-@pytest.mark.parametrize(("fault", "phase"), CELLS)
-async def test_nothing_is_lost_repaid_re_run_or_left_behind(
-    results: Mapping[Name, CellResult], fault: str, phase: str
-) -> None:
-    result = results[fault, phase]
-    assert missed_with_patience(result) == [], result

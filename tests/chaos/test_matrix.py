@@ -7,21 +7,12 @@ import pytest
 from chaos.faults import FAULTS, partition
 from chaos.lanes import play_all
 from chaos.results import CellResult
-from chaos.ssh_host import can_be_started
 from chaos.table import Name
 from tests.chaos.patience import LANES, missed_with_patience, patience
 
 pytestmark = pytest.mark.slow
 PARTITION = 15.0
-CELLS: tuple[Name, ...] = (
-    ("temporal", "answered"),
-    ("partition", "journalled"),
-    ("workers", "reward"),
-    ("store-refuses", "answered"),
-    ("local-step", "create"),
-    ("continued", "between-calls"),
-    *((("ssh-host", "mid-command"),) if can_be_started() else ()),
-)
+CELLS: tuple[Name, ...] = (("partition", "journalled"), ("workers", "reward"), ("continued", "between-calls"))
 """Those that no test of `tests/workflows` strikes alike; `make chaos` plays all."""
 
 
