@@ -4,7 +4,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-supervisor test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos chaos-cluster soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-supervisor test-image test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos chaos-cluster soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -44,6 +44,10 @@ fuzz: setup
 # Builds the supervisor for every architecture, which takes minutes with a compiler that has built nothing yet.
 test-supervisor: setup
 	$(BIN)/python -m pytest tests/real_supervisor.py
+
+# Builds the image of a worker with buildah, on a Debian made by debootstrap: takes root, and five minutes.
+test-image: setup
+	$(BIN)/python -m pytest tests/real_image.py
 
 # VLLM: the program, by default the one on the path.
 test-vllm: setup

@@ -7,7 +7,6 @@ import sys
 from clotho.config import cache_folder
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.host import program_on_path
-from tests.deploy.base import base_root
 from tests.deploy.helm import helm_program
 from tests.s3_server import s3_server_binary
 
@@ -25,7 +24,6 @@ async def obtain(slow: bool) -> None:
         cache_folder() / "bin", on_path=program_on_path("versitygw"), go=program_on_path("go")
     )
     if slow:
-        await base_root()
         await helm_program()
 
 

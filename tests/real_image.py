@@ -1,4 +1,4 @@
-"""The image of a worker, built here without any registry of images, and started in a container."""
+"""A worker's image, built here without any registry of images, and started in a container: `make test-image`."""
 
 import os
 import shutil
@@ -15,7 +15,6 @@ from tests.cli.command import Finished, run
 from tests.containers import CONTAINERS, STORAGE
 from tests.deploy.base import base_root
 
-pytestmark = pytest.mark.slow  # it installs a hundred packages
 BASE, IMAGE = "localhost/clotho-test-base", "localhost/clotho-test-image"
 NEEDED = ("buildah", "podman", "runc", "debootstrap")
 CERTIFICATES = "/etc/ssl/certs"
