@@ -28,8 +28,8 @@ bubblewrap:
 demo: setup
 	$(BIN)/clotho demo $(if $(KEEP),--keep) $(if $(CRASH),--crash) $(if $(ATROPOS),--atropos)
 
-# Four at a time on two cores: many tests wait for a lease or a heartbeat to run out.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+# Three at a time on two cores: many tests wait for a lease or a heartbeat to run out.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test: setup
 	$(PYTEST) -m "not slow"

@@ -109,9 +109,9 @@ async def site() -> AsyncIterator[Site]:
         yield site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def patient_browser(folder: Path) -> AsyncIterator[None]:
-    """The browser that calls of this process find: what a page does in it may take long."""
+    """The browser that calls of this process find: what a page does in it may take long, and takes processors."""
     program, place = chromium(), cache_folder() / "browsers" / OWN_SCOPE[:SCOPE_CHARS]
     assert program is not None
     shutil.rmtree(place, ignore_errors=True)
