@@ -74,8 +74,7 @@ class Agents:
     async def _run(self, request: ProgramRequest) -> ProgramEntry:
         rollout = request.rollout
         # One fenced off by the sandbox's port may still ask the journal and the workflow: both answer alike.
-        begun = ProgramServer(queue=self._queue, attempt=activity.info().attempt)
-        server = await self._journal.append(servers_prefix(rollout), begun) + 1
+        server = await self._drawn_number(rollout)
         manifest = await read_manifest(self._journal, request.run)
         served = await read_capabilities(self._journal, request.run)
         prompt = await self._journal.read_required(prompt_key(rollout), Prompt)
@@ -99,6 +98,22 @@ class Agents:
         # Before its end is known: a sandbox that is lost later comes back as the program left it.
         await self._sandboxes.checkpoint_as_left(rollout, request.lease, manifest.checkpoint_mb)
         return entry
+
+    async def _drawn_number(self, rollout: str) -> int:
+        """The number of this attempt as the program's server, higher than those of servers before it.
+
+        Raises Unavailable where a later attempt has drawn one. A process that stands still is given tasks: five
+        attempts, one after another, took the port from the sixth when their process went on.
+        """
+        info, prefix = activity.info(), servers_prefix(rollout)
+        this = f"{info.workflow_run_id}/{info.activity_id}"
+        own = ProgramServer(queue=self._queue, activity=this, attempt=info.attempt)
+        while True:
+            last, server = await self._journal.latest_numbered(prefix, ProgramServer) or (None, None)
+            if server is not None and server.activity == this and server.attempt > own.attempt:
+                raise Unavailable("a later attempt serves the agent's program")
+            if (number := await self._journal.append_after(prefix, last, own)) is not None:
+                return number + 1
 
     async def _asked(self, rollout: str) -> dict[int, AskedEntry]:
         keys = await self._journal.keys(asked_prefix(rollout))

@@ -41,6 +41,8 @@ class ProgramServer(FrozenModel):
 
     queue: str
     """The task queue of its process."""
+    activity: str
+    """The run of the workflow, and the activity's id in it."""
     attempt: int
 
 

@@ -7,17 +7,25 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
+from activities.agents import Agents
+from clotho.errors import Unavailable
 from clotho.identifiers.hashed import job_key
+from clotho.identifiers.rollout_keys import servers_prefix
+from clotho.journal import Journal
+from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage
 from clotho.plugins.harness import program
 from clotho.plugins.harness.harnesses import harness_of
 from clotho.plugins.harness.program import HarnessRun
 from clotho.plugins.harness.settings import HarnessSettings
-from clotho.rollouts.agent_program import AnsweredTurn, ProgramEntry
+from clotho.rollouts.agent_program import AnsweredTurn, ProgramEntry, ProgramServer
+from clotho.rollouts.program_end import ProgramRequest
 from clotho.sandbox.backend import SandboxInstance, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.states import JobState
@@ -36,6 +44,7 @@ except urllib.error.HTTPError:
 time.sleep(100_000)
 """
 SECONDS = 3.0
+ROLLOUT = "r/g000000/r0"
 
 
 @dataclass
@@ -67,7 +76,7 @@ async def serving(run: HarnessRun) -> AsyncIterator["asyncio.Task[ProgramEntry]"
         yield task
     finally:
         task.cancel()
-        with suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError, Unavailable):
             await task
 
 
@@ -93,6 +102,32 @@ async def test_its_work_counts_on(sandbox: SandboxInstance) -> None:
     async with serving(server(turns, 2, "bash", "-c", WAITS)) as second:
         entry = await second
     assert entry.end.exit_code == 0 and entry.end.seconds > SECONDS
+
+
+async def test_a_server_whose_port_was_taken_over_ends(sandbox: SandboxInstance) -> None:
+    """It would wait for ever: what it sends has no effect, and its harness gets no answer."""
+    turns = Turns(sandbox)
+    async with serving(server(turns, 1, "bash", "-c", WAITS)) as first:
+        await begun(sandbox, job_key(turns.rollout, "harness", 0))
+        async with serving(server(turns, 2, "bash", "-c", WAITS)) as second:
+            with pytest.raises(Unavailable, match="taken"):
+                await first
+            await sandbox.write_file("go", b"")
+            assert (await second).end.exit_code == 0
+
+
+async def test_an_attempt_that_is_out_of_date_takes_nothing_over(tmp_path: Path) -> None:
+    """Temporal gives tasks to a process that stands still: it begins them when others have gone on."""
+    journal, environment, unused = Journal(FilesystemStore(tmp_path)), ActivityEnvironment(), cast(Any, None)
+    this = f"{environment.info.workflow_run_id}/{environment.info.activity_id}"
+    later = ProgramServer(queue="other", activity=this, attempt=7)
+    await journal.append(servers_prefix(ROLLOUT), later)
+    environment.info = replace(environment.info, attempt=2)
+    agents = Agents(journal, unused, "own", unused)
+    request = ProgramRequest(rollout=ROLLOUT, lease=0, asked=(), seconds_left=None)
+    with pytest.raises(ApplicationError, match="a later attempt serves"):
+        await environment.run(agents.run_program, request)
+    assert await journal.latest_numbered(servers_prefix(ROLLOUT), ProgramServer) == (0, later)
 
 
 @pytest.mark.slow  # for as long as a harness has after its last call

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from clotho.errors import SandboxDisrupted, SandboxUnavailable
+from clotho.errors import SandboxDisrupted, SandboxUnavailable, Unavailable
 from clotho.identifiers.hashed import job_key
 from clotho.sandbox.backend import Job, JobState, JobStatus, SandboxInstance
 from clotho.sandbox.supervisor import supervisor_path
@@ -108,7 +108,11 @@ class Port:
         )
 
     async def serve(self) -> JobStatus:
-        """Follow the log until the port has ended; returns how. Raises SandboxLost where its sandbox is gone."""
+        """Follow the log until the port has ended; returns how.
+
+        Raises SandboxLost where its sandbox is gone, and Unavailable where another server has taken over: what this
+        one sends has no effect any more.
+        """
         while True:
             status = await self._sandbox.wait_output(self._key, self._offset, LOOK_SECONDS)
             while self._offset < status.output_size:
@@ -167,6 +171,8 @@ class Port:
         self._rest = self._rest[at:]
 
     async def _obey(self, number: int, kind: bytes, content: bytes) -> None:
+        if kind == b"T" and content > self._server:
+            raise Unavailable("another process has taken the harness' port over")
         if kind == b"T" and content == self._server and not self.serving.is_set():
             self.serving.set()
             await self._on_serving()
