@@ -1,17 +1,9 @@
-"""Delivery to the trainer: what is counted in a cell, and a representative part of the matrix, played for real."""
+"""Delivery to the trainer: what is counted in a cell of the matrix; `make chaos` plays them."""
 
-from collections.abc import Mapping
-
-import pytest
-
-from chaos.delivery.cell import play_all
 from chaos.delivery.results import Delivered, DeliveryResult, compare
 from chaos.delivery.trainer import Received, digest
-from chaos.table import Name
 from examples.trainer.api import TrainingGroup
-from tests.chaos.patience import patience
 
-CELLS: tuple[Name, ...] = (("trainer", "popped"),)
 CLEAN = DeliveryResult(fault="adapter", phase="posted", recovery=1.0)
 FIRST, SECOND = ("a", "1"), ("b", "2")
 
@@ -59,20 +51,3 @@ def test_only_an_api_that_was_killed_may_serve_a_batch_again() -> None:
     again = Delivered(batches=(batch(FIRST), batch(FIRST), batch(SECOND)), queued=2)
     assert missed(again) == ["served again 1"]
     assert missed(again, api_died=True) == []
-
-
-@pytest.fixture(scope="module")
-async def results() -> Mapping[Name, DeliveryResult]:
-    played: list[DeliveryResult] = []
-    with patience():
-        await play_all(CELLS, played.append, lanes=len(CELLS) + 1)
-    return {(result.fault, result.phase): result for result in played}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("fault", "phase"), CELLS)
-async def test_every_group_reaches_the_trainer_once(
-    results: Mapping[Name, DeliveryResult], fault: str, phase: str
-) -> None:
-    result = results[fault, phase]
-    assert result.missed == [], result

@@ -16,8 +16,8 @@ from clotho.plugins.demo.execution_markers import marks_in
 from clotho.testing.script import Question, ScriptedTurn
 from tests.chaos.patience import LANES, missed_with_patience, patience
 
-CELLS: tuple[Name, ...] = (("code-program", "in-tool"), ("mcp-sandbox", "in-tool"))
-"""Scripts that run a program beside the command; `make chaos` plays all."""
+CELLS: tuple[Name, ...] = (("mcp-sandbox", "in-tool"),)
+"""A script that runs a program beside the command; `make chaos` plays all."""
 
 
 def said(script: ToolScript, shown: str, seconds: int = 0) -> ScriptedTurn:

@@ -96,6 +96,7 @@ OF_COMMITS = ("test_conformance_checkpoints", "test_conformance_freeze")
 """What containers are held to once more whose checkpoints keep their image's system."""
 OF_STREAMS = (*QUICK, "test_conformance_checkpoints", "test_conformance_files")
 ANEW = {
+    "plain": (*QUICK, "test_conformance_jobs"),
     "commit": ("test_conformance_checkpoints",),
     "relay": (*OF_STREAMS, "test_conformance_losses"),
     "remote": OF_STREAMS,

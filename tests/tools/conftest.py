@@ -30,13 +30,8 @@ from tests.tools.site import Site, served
 
 OPTION = "--write-tools"
 OTHER_BROWSER_TOOLS = frozenset(name for name in ROWS if name.startswith("browser_")) - {"browser_click"}
-OF_ONE_BROWSER_TOOL = (
-    "test_the_worker_dies_at_any_step",
-    "test_a_call_is_repeated_in_the_next_sandbox_as_its_tool_says",
-    "test_a_sandbox_that_is_gone_is_never_a_result",
-)
-"""Tests of the way that calls of all browser tools go, each in browsers of its own, which take seconds to start.
-The other tools are held to them where OPTION is given."""
+"""They go the way of this one, in browsers that take seconds to start: in tests that make calls they are held to it
+where OPTION is given."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,13 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "name" in metafunc.fixturenames:
         whole = metafunc.config.getoption(OPTION, None) is not None
-        names = [
-            name
-            for name in ROWS
-            if whole
-            or metafunc.function.__name__ not in OF_ONE_BROWSER_TOOL
-            or name not in OTHER_BROWSER_TOOLS
-        ]
+        whole = whole or "calls" not in metafunc.fixturenames
+        names = [name for name in ROWS if whole or name not in OTHER_BROWSER_TOOLS]
         metafunc.parametrize("name", names, scope="session")
 
 
