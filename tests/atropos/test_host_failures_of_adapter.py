@@ -1,4 +1,4 @@
-"""The host fails under the adapter, at any call: every group is right and arrives once, if by a later life."""
+"""The host fails under the adapter, at a call: every group is right and arrives once, if by a later life."""
 
 import asyncio
 import errno
@@ -39,6 +39,8 @@ OUTPUT = (
     "/atropos/main.py",
 )
 AT_ONCE = 4
+SHARE = 5
+"""Of the calls one in so many is struck, each in a run of its own: `--fuzz-first` tells which is the first."""
 
 
 @dataclass
@@ -240,7 +242,10 @@ async def strike_all(host: Host, plan: dict[Site, str]) -> None:
 
 
 @pytest.mark.slow
-async def test_an_error_at_every_call_of_the_adapter_loses_no_group(host: Host) -> None:
+async def test_an_error_at_a_call_of_the_adapter_loses_no_group(
+    host: Host, request: pytest.FixtureRequest
+) -> None:
     plan = await planned(host)
     assert len(plan) > 50
-    await strike_all(host, plan)
+    first = request.config.getoption("--fuzz-first") % SHARE
+    await strike_all(host, {site: plan[site] for site in list(plan)[first::SHARE]})
