@@ -63,7 +63,7 @@ def misbehave(number: Any, how: str) -> None:
         case "blocks":
             send(id=number, result={"content": [{"type": "text", "text": "x"}] * 30_000})
         case "most blocks":
-            send(id=number, result={"content": [{"type": "text", "text": "x"}] * 150_000})
+            send(id=number, result={"content": [{"type": "text", "text": "x"}] * 60_000})
         case "values":
             send(id=number, result={"content": [], "structuredContent": {"found": [1] * 1_000_000}})
         case "not MCP":
