@@ -37,7 +37,7 @@ class S3Server:
         return {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
 
     def command(self, program: Path, folder: Path, access_log: Path | None = None) -> list[str]:
-        """A command line that serves what is in the FOLDERS in `folder`, with a line for each request in a log."""
+        """A command line that serves the FOLDERS in `folder`; `access_log` gets a line for each request."""
         objects, metadata, users = (str(folder / name) for name in FOLDERS)
         logged = [] if access_log is None else ["--access-log", str(access_log)]
         return [

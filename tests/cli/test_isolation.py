@@ -132,6 +132,10 @@ class Answer(Environment):
         return Reward(score=float(found == "right"))
 
 
+class Absolute(Answer):
+    command = "cat '/work/answer'"
+
+
 class Hidden(Answer):
     command = "bash $CLOTHO_HIDDEN_FILES/test.sh"
     hidden = {"test.sh": b"cat /work/answer"}
@@ -142,7 +146,11 @@ RELATIVE = ("echo -n right > /work/answer", "echo -n right > answer")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("verifier", "named"),
-    [("Answer", None), ("Hidden", "hidden file test.sh names")],
+    [
+        ("Answer", None),
+        ("Absolute", "the command names /work/answer"),
+        ("Hidden", "hidden file test.sh names"),
+    ],
 )
 async def test_without_isolation_a_verifier_that_names_work_is_refused(
     author: Path, variables: dict[str, str], verifier: str, named: str | None

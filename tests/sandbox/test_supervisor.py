@@ -36,6 +36,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shipped_programs_were_built_from_these_sources() -> None:
     """`make test-supervisor` builds them anew, which takes minutes."""
     assert json.loads((FOLDER / BUILT).read_text()) == digests()
+    assert all(os.access(supervisor_path(architecture), os.X_OK) for architecture in ARCHITECTURES)
 
 
 def test_supervisor_that_cannot_be_started_leaves_no_descriptor_open(tmp_path: Path) -> None:
