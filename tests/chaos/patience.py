@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
 
-import httpx
 import pytest
 
 from chaos import cell
-from chaos.delivery import cell as delivery
 from chaos.results import CellResult
 from tests.support import PATIENCE_SECONDS
 
@@ -21,14 +18,11 @@ COMPLETION_SECONDS = 600.0
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Runs may take longer to complete, what they leave behind to be cleared away, and servers to answer."""
+    """Runs may take longer to complete, and what they leave behind to be cleared away."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cell, delivery):
-            patch.setattr(module, "COMPLETION_SECONDS", COMPLETION_SECONDS)
+        patch.setattr(cell, "COMPLETION_SECONDS", COMPLETION_SECONDS)
         patch.setattr(cell, "completion", partial(cell.completion, seconds=COMPLETION_SECONDS))
         patch.setattr(cell, "REAPER_SECONDS", PATIENCE_SECONDS)
-        patient = partial(httpx.AsyncClient, timeout=PATIENCE_SECONDS)
-        patch.setattr(delivery, "httpx", SimpleNamespace(AsyncClient=patient))
         yield
 
 
