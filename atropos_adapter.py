@@ -104,5 +104,9 @@ class HermesAgentBaseEnv(CompatEnv):
         )
 
 
-if __name__ == "__main__":
+def main() -> None:
     ClothoEnv.cli()
+
+
+if __name__ == "__main__":
+    main()

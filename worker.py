@@ -404,7 +404,7 @@ def run_here(roles: tuple[str, ...], settings: Settings) -> NoReturn:
     leave(status)
 
 
-def main(
+def run_workers(
     roles: Annotated[
         str | None,
         typer.Option(help=f"Roles of the processes, of {','.join(ROLES)}. Default: all."),
@@ -451,5 +451,11 @@ def main(
     leave(asyncio.run(ProcessGroup(plans).run()))
 
 
+def main() -> None:
+    program = typer.Typer(add_completion=False)
+    program.command()(run_workers)
+    program(prog_name="clotho worker")
+
+
 if __name__ == "__main__":
-    typer.run(main)
+    main()

@@ -6,9 +6,12 @@ runs one with the application's folder first on the path and the current folder 
 are found beside the user and no top-level module of an installation is shadowed or taken.
 """
 
+import gc
+import importlib
 import os
-import runpy
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,7 +27,7 @@ def on_path() -> None:
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """The command line that runs `program`: worker, atropos_adapter or a module of the application."""
+    """The command line that runs `main` of a program: worker, atropos_adapter or a module of the application."""
     return [sys.executable, "-m", __name__, program, *arguments]
 
 
@@ -39,13 +42,28 @@ def replace_process(program: str, *arguments: str) -> NoReturn:
     os.execv(argv[0], argv)
 
 
+@contextmanager
+def importing() -> Iterator[None]:
+    """Exempt what is imported meanwhile from garbage collection: it lives as long as the process.
+
+    Collections are a seventh of a worker's import time, and 7 % of what a busy worker computes.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def main() -> None:
-    program = sys.argv[1]
     # `python -m` put the current folder first: a user's `workflows` would hide the application's.
     sys.path[0] = str(FOLDER)
     sys.path.append(str(Path.cwd()))
-    sys.argv[:] = sys.argv[1:]
-    runpy.run_module(program, run_name="__main__", alter_sys=True)
+    with importing():
+        program = importlib.import_module(sys.argv[1])
+    sys.argv[:] = [str(program.__file__), *sys.argv[2:]]
+    sys.exit(program.main())
 
 
 if __name__ == "__main__":

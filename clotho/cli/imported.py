@@ -8,6 +8,7 @@ import typer
 import typer.core
 import typer.main
 
+from clotho.application import importing
 from clotho.plugin import Command, load
 
 
@@ -17,7 +18,8 @@ class ImportedCommand(typer.core.TyperCommand):
         self._declared = declared
 
     def imported(self) -> typer.core.TyperCommand | typer.core.TyperGroup:
-        found = load(self._declared.target)
+        with importing():
+            found = load(self._declared.target)
         if isinstance(found, typer.Typer):
             return typer.main.get_group(found)
         alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")

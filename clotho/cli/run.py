@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -116,9 +116,12 @@ class Following:
                 at_start = items_notice_at_start(journal, handle, run, order.groups)
                 if notice := await interruption.ends(at_start):
                     self.say(notice)
-                with suppress(RPCError):
-                    if stopping := await interruption.ends(stopping_notice(client)):
-                        self.say(stopping)
+                try:
+                    stopping = await interruption.ends(stopping_notice(client))
+                except RPCError as error:
+                    stopping = f"whether workers get this work isn't known: {error.message}"
+                if stopping:
+                    self.say(stopping)
                 self.say(f"it goes on by itself; to see how: {rerun_command(f'status {run}', self.settings)}")
             else:
                 await interruption.ends(self.follow(client, handle, journal, order))

@@ -11,13 +11,13 @@ from clotho.errors import Unavailable
 from clotho.identifiers.ids import campaign_id
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.task_queues import TaskQueues
-from clotho.temporal.deployments import QUICKLY, described_queue, live_pollers
+from clotho.temporal.deployments import PATIENCE, described_queue, live_pollers
 from clotho.temporal.search_attributes import work_of
 from clotho.temporal.states import is_running
 
 LOOK_AT = 5
 """Rollouts and groups looked at for what they wait for."""
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 8.0
 START_SECONDS = 60.0
 """Time for workers to start, also on a busy machine."""
 PERIOD = 0.1
@@ -69,10 +69,10 @@ async def stall_reason(client: Client, run: str) -> str | None:
 
 async def _retried_step(client: Client, run: str) -> str | None:
     query = f"{work_of(run)} AND ExecutionStatus = 'Running' AND WorkflowType != 'Campaign'"
-    listed = client.list_workflows(query, limit=LOOK_AT, rpc_timeout=QUICKLY)
+    listed = client.list_workflows(query, limit=LOOK_AT, rpc_timeout=PATIENCE)
     campaign = [campaign_id(run)] if await is_running(client, campaign_id(run)) else []
     for workflow in [*campaign, *[execution.id async for execution in listed]]:
-        described = await client.get_workflow_handle(workflow).describe(rpc_timeout=QUICKLY)
+        described = await client.get_workflow_handle(workflow).describe(rpc_timeout=PATIENCE)
         for step in described.raw_description.pending_activities:
             if step.attempt > 1 and step.HasField("last_failure"):
                 name = step.activity_type.name

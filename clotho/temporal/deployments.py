@@ -21,7 +21,8 @@ from clotho.temporal.states import UNTOLD
 
 POLL_LIFETIME = timedelta(seconds=70)
 """A worker's poll lasts a minute: one that was last seen earlier has ended."""
-QUICKLY = timedelta(seconds=2)
+PATIENCE = timedelta(seconds=10)
+"""A busy server takes seconds: it asks the deployment's own workflow."""
 KNOWN_SECONDS = 20.0
 """Time in which Temporal learns of workers that have just started."""
 LOOK_SECONDS = 0.25
@@ -65,7 +66,7 @@ async def described_queue(
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
     )
-    return await client.workflow_service.describe_task_queue(request, timeout=QUICKLY)
+    return await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
 
 
 def live_pollers(described: DescribeTaskQueueResponse) -> list[PollerInfo]:
@@ -94,7 +95,7 @@ async def read_deployment(client: Client, queue: str, name: str | None = None) -
         return None
     request = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=name)
     try:
-        answer = await client.workflow_service.describe_worker_deployment(request, timeout=QUICKLY)
+        answer = await client.workflow_service.describe_worker_deployment(request, timeout=PATIENCE)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND or error.status in UNTOLD:
             return None

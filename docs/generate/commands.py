@@ -33,7 +33,7 @@ COMMON = {*(field.name for field in fields(RunOptions)), "help_all"}
 
 def commands_page() -> str:
     workers = typer.Typer(add_completion=False)
-    workers.command("worker")(worker.main)
+    workers.command("worker")(worker.run_workers)
     commands: dict[str, Any] = {each.name: ImportedCommand(each).imported() for each in offered_commands()}
     commands["worker"] = typer.main.get_command(workers)
     sections = (_section(*named) for named in _leaves(commands))

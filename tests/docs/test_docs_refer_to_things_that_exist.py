@@ -64,7 +64,7 @@ ADAPTER = {
 def programs() -> dict[str, Any]:
     """The commands of the command line by name, and the worker."""
     workers = typer.Typer()
-    workers.command("worker")(worker.main)
+    workers.command("worker")(worker.run_workers)
     commands: dict[str, Any] = {each.name: ImportedCommand(each).imported() for each in offered_commands()}
     return {**commands, "worker": typer.main.get_command(workers)}
 

@@ -28,7 +28,7 @@ from clotho.journal import Journal
 from clotho.processes.liveness import Sign, clock_offsets, last_signs, living_heartbeats
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.temporal.connection import connect
-from clotho.temporal.deployments import QUICKLY, live_pollers
+from clotho.temporal.deployments import PATIENCE, live_pollers
 
 FIRST_SECONDS, SECOND_SECONDS = 3.0, 5.0
 """Time for connections, and for what is asked through them."""
@@ -176,7 +176,7 @@ async def _of_temporal(settings: Settings) -> ClusterReport:
         async with asyncio.timeout(FIRST_SECONDS):
             client = await connect(settings.temporal)
             started = time.monotonic()
-            await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=QUICKLY)
+            await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=PATIENCE)
             seconds = time.monotonic() - started
     except (ClothoError, RPCError, TimeoutError) as error:
         return _missing(f"Temporal: {str(error) or 'no answer in time'}", "make it reachable")
@@ -227,7 +227,7 @@ async def queue_states(client: Client) -> list[QueueState]:
             task_queue_type=kind,
             report_stats=True,
         )
-        described = await client.workflow_service.describe_task_queue(request, timeout=QUICKLY)
+        described = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
         return QueueState(
             queue=queue,
             backlog=described.stats.approximate_backlog_count,

@@ -16,7 +16,7 @@ from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("clotho")
-ADAPTER, TRAINER = "atropos_adapter", "examples.trainer"
+ADAPTER, TRAINER = "atropos_adapter", "examples.trainer.__main__"
 GROUPS_PER_BATCH = 2
 POLL = 0.1
 
