@@ -117,10 +117,10 @@ class Tools:
                 CallEntry,
                 lambda: self._inputs(request),
                 lambda inputs: self._call(request, inputs, progress),
+                lambda entry: self._delete_older_checkpoint(request, entry),
             )
             await failpoints.reach("call.journalled", key)
             replayed = await self._replay_if_late(request, entry)
-            await self._delete_older_checkpoint(request, entry)
             child = entry.child
             delegated = await delegated_work(self._journal, child) if child is not None else None
             limits = (await read_manifest(self._journal, request.run)).limits

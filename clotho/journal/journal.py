@@ -75,14 +75,23 @@ class Journal:
         kind: type[Entry],
         read: Callable[[], Awaitable[Inputs]],
         work: Callable[[Inputs], Awaitable[Entry]],
+        after: Callable[[Entry], Awaitable[None]] | None = None,
     ) -> Entry:
         """Like `once`, but fetches the inputs concurrently with the look-up: one wait for the store instead of two.
 
-        An exception of `read` is raised only if there is no entry. Nothing is awaited between looking for a flight
+        An exception of `read` is raised only if there is no entry. `after` runs with the written entry, as detached
+        from the caller as `work`, and again for each later caller. Nothing is awaited between looking for a flight
         and starting one: the look-up is the flight's own first step.
         """
+
+        async def fly() -> Entry:
+            entry = await self._run_once(key, kind, read, work)
+            if after is not None:
+                await after(entry)
+            return entry
+
         if (flight := self._flights.get(key)) is None:
-            flight = self._flights[key] = asyncio.create_task(self._run_once(key, kind, read, work), name=key)
+            flight = self._flights[key] = asyncio.create_task(fly(), name=key)
             flight.add_done_callback(lambda _: self._flights.pop(key, None))
         return cast(Entry, await asyncio.shield(flight))
 

@@ -155,6 +155,27 @@ async def test_what_can_not_be_read_counts_only_where_there_is_no_entry(journal:
     assert (await journal.once_from(KEY, EpochEntry, lost, entry)).reason == "done"
 
 
+async def test_what_follows_the_entry_is_done_though_its_caller_is_gone(journal: Journal) -> None:
+    working, released, followed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def nothing() -> None: ...
+
+    async def work(_: None) -> EpochEntry:
+        working.set()
+        await released.wait()
+        return await entry()
+
+    async def follow(written: EpochEntry) -> None:
+        assert await journal.read(KEY, EpochEntry) == written
+        followed.set()
+
+    caller = asyncio.create_task(journal.once_from(KEY, EpochEntry, nothing, work, follow))
+    await working.wait()
+    caller.cancel()
+    released.set()
+    await followed.wait()
+
+
 async def test_an_abandoned_flight_stops(journal: Journal) -> None:
     started = asyncio.Event()
 
