@@ -19,7 +19,7 @@ COMMAND = ["python3", "/work/agent.py", "{task_file}"]
 INSTALLED = Path(__file__).parents[1] / ".venv/harnesses"
 PLACE = "/opt/agents"
 GROUP_SIZE = 4
-FEW, MANY = 5, 25
+FEW, MANY = 4, 14
 """Calls of a rollout."""
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 

@@ -19,6 +19,8 @@ getent grep gzip head hostname id install kill ln ls mkdir mkfifo mknod mktemp m
 pgrep pkill ps pwd python3 readlink realpath rm rmdir sed seq setsid sh sha256sum sleep sort split stat stty
 su sync tail tar tee test timeout touch tr true truncate tty umount uname uniq unshare wc which xargs yes
 """
+LIBRARIES = ("libgcc_s.so.1", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libutil.so.1")
+"""Those that any image has, and the wheels of Python packages need."""
 LEFT_OUT = (
     "dist-packages",
     "test",
@@ -93,6 +95,7 @@ def _files() -> Iterator[Path]:
     modules = next(Path("/usr/lib").glob("python3.*[0-9]"))
     found = [path for path in modules.rglob("*") if path.is_file() and not set(path.parts) & set(LEFT_OUT)]
     yield from found
+    yield from (path for name in LIBRARIES for path in Path("/usr/lib").glob(f"*/{name}"))
     yield from _libraries([*real, *(path for path in found if path.suffix == ".so")])
 
 
