@@ -35,11 +35,12 @@ HARNESSES = """
 
 mini-swe-agent in a sandbox asks such a vLLM for a model with the tokenizer above, 16,000 positions and random
 weights. It says *anything*, and mini-swe-agent forgets each answer and gives up after three. Or it says
-*commands*, as a regular expression in its requests has vLLM allow nothing else, and mini-swe-agent runs them.
+*commands*, as a regular expression in its requests has vLLM allow nothing else, and mini-swe-agent runs them: such
+tokens have the logprobs of the choice among those allowed, and `clotho export` leaves them out as biased.
 
-*tokens*: those that vLLM sent, read between it and Clotho. *in rows*: the share of them that `clotho export
---format tokens` has masked in. *off by*: the largest difference of the rows' logprobs from those that transformers
-computes in single precision.
+*tokens*: those that vLLM sent, read between it and Clotho. *in rows*: the share of them that is masked in, in the
+rows of `clotho export --format tokens` or in what rows are made of. *off by*: the largest difference of their
+logprobs from those that transformers computes in single precision.
 
 | endpoint | says | rollouts | calls | longest prompt | rows | tokens | in rows | off by (nats) |
 |---|---|---|---|---|---|---|---|---|

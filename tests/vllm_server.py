@@ -39,7 +39,9 @@ def vllm_program() -> Path:
 async def vllm_server(model: Path, folder: Path, mode: LogprobsMode, context: int) -> AsyncIterator[Server]:
     """A server of the model in a folder, with its log in another; it is named as the embedded model is."""
     program, port = vllm_program(), free_port()
-    command = ["env", f"PATH={program.parent}:{os.environ['PATH']}", *VARIABLES, str(program), "serve"]
+    # What a killed server was compiling is left in the cache, half written.
+    variables = (f"PATH={program.parent}:{os.environ['PATH']}", f"TORCHINDUCTOR_CACHE_DIR={folder}/compiled")
+    command = ["env", *variables, *VARIABLES, str(program), "serve"]
     command += [str(model), "--host", "127.0.0.1", "--port", str(port), "--served-model-name", TINY]
     command += ["--dtype", "float32", "--max-model-len", str(context), "--max-num-seqs", "16"]
     command += ["--max-num-batched-tokens", str(context), "--enforce-eager", "--enable-scale-out"]
