@@ -162,7 +162,8 @@ class Rejection(StrEnum):
     CORRUPT = "corrupt"
     """A journal entry is damaged: `training_groups`, the adapter's `AdapterRun.collect`, `OrderedRun.answer`."""
     ENVIRONMENT_FAILED = "environment_failed"
-    """The author's code failed: `Groups.until_scored` (clotho/runs/group_workflows.py), the adapter's sweeper."""
+    """The author's code failed: `Groups.until_scored` (clotho/runs/group_workflows.py), the adapter's sweeper. It
+    may refuse a group itself: `error_of` (clotho/environment/channel.py)."""
     INFRASTRUCTURE = "infrastructure"
     """Its workflow failed too often: `Groups.until_scored`, by the policy's `dropped_as`."""
     CANCELLED = "cancelled"

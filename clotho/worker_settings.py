@@ -59,8 +59,8 @@ class WorkerSettings(FrozenModel):
     workflow_pollers: int = Field(default=5, ge=2)
     """Requests for workflow tasks that a process has open on each of its queues."""
     activity_pollers: int = Field(default=2, ge=1)
-    """Requests for activities that a process has open on each of its queues. A frozen process takes as many attempts
-    of activities as it has requests open, one after another."""
+    """Requests for activities that a process has open on each of its queues. A process that is frozen takes as many
+    attempts of an activity, one after another."""
     model_keys: tuple[str, ...] = ("OPENAI_API_KEY",)
     """Environment variables with keys of model servers: processes that call none are started without them."""
     drain_seconds: float = 300.0

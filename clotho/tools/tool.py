@@ -18,7 +18,8 @@ COMMAND_SECONDS = 120.0
 """A command's default timeout, in seconds.
 
 The environment may set another one (`EnvironmentConfig.terminal_timeout`), which is kept in the run's manifest as
-`ToolSettings.terminal_timeout`; the model may ask for another one for a single call (`Terminal.run`).
+`ToolSettings.terminal_timeout`; the model may ask for another one for a single call (`Terminal.run`). A verifier's
+commands have `ToolContext.terminal`'s, and a recorded solution's the longest that a command may ask for.
 """
 Arguments = dict[str, Any]
 """Tool arguments after coercion to the tool's schema."""
