@@ -50,7 +50,8 @@ def shown(plays: Sequence[Play]) -> str:
         often = f" ({len(missed)} of {len(plays)} plays)" if len(plays) > 1 else ""
         return f"✗ {'; '.join(missed[0].missed).replace('|', '/')}{often}"
     slowest = max(plays, key=lambda play: play.recovery or 0.0)
-    return f"✓ {slowest.recovery:g} s {' '.join(slowest.footnotes)}".strip()
+    recovery = "" if slowest.recovery is None else f"{slowest.recovery:g} s"
+    return " ".join(filter(None, ("✓", recovery, *slowest.footnotes)))
 
 
 def kept(results: Mapping[Name, Sequence[Play]], what: str) -> str:
