@@ -65,7 +65,8 @@ class Cluster:
 
     @property
     def host_name(self) -> str:
-        return self.host or f"host-{self.client.namespace[:20]}"
+        # Its end is its own: processes of two hosts with one name would take each other's numbers.
+        return self.host or f"host-{self.client.namespace[-20:]}"
 
     @property
     def store(self) -> Path:
