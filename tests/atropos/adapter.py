@@ -60,7 +60,7 @@ def command(
         "env",
         f"CLOTHO_TEMPORAL__NAMESPACE={cluster.client.namespace}",
         f"CLOTHO_SANDBOX__ROOT={cluster.folder / 'sandboxes'}",
-        f"CLOTHO_HOST=host-{cluster.client.namespace[:20]}",
+        f"CLOTHO_HOST={cluster.host_name}",
         "WANDB_MODE=offline",
         f"WANDB_X_SERVICE_WAIT={PATIENCE_SECONDS}",
         f"WANDB_INIT_TIMEOUT={PATIENCE_SECONDS}",

@@ -24,7 +24,7 @@ async def doctor(cluster: Cluster, *options: str) -> Finished:
     variables = {
         "CLOTHO_TEMPORAL__NAMESPACE": cluster.client.namespace,
         "CLOTHO_SANDBOX__ROOT": str(cluster.folder / "sandboxes"),
-        "CLOTHO_HOST": f"host-{cluster.client.namespace[:20]}",
+        "CLOTHO_HOST": cluster.host_name,
     }
     place = ("--store", str(cluster.store), "--temporal", cluster.address)
     answer = await clotho("doctor", *options, *place, environment=variables)
