@@ -6,7 +6,7 @@ KEEP ?=
 CRASH ?=
 ATROPOS ?=
 
-.PHONY: setup demo test test-all fuzz test-supervisor test-image test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos chaos-cluster soak lint docs lock clean
+.PHONY: setup demo test test-all fuzz test-supervisor test-image test-crowd test-vllm test-trl test-verifiers test-formats security-table sandbox-table tools-table bench bench-peers harnesses chaos chaos-cluster soak lint docs lock clean
 
 setup: .venv/.complete bubblewrap
 
@@ -50,6 +50,10 @@ test-supervisor: setup
 # Builds the image of a worker with buildah, on a Debian made by debootstrap: takes root, and five minutes.
 test-image: setup
 	$(BIN)/python -m pytest tests/real_image.py
+
+# 64 small harnesses and 16 of mini-swe-agent at once, with kills: three minutes on two quiet cores.
+test-crowd: setup
+	$(BIN)/python -m pytest tests/real_crowd.py
 
 # VLLM: the program, by default the one on the path.
 test-vllm: setup

@@ -1,4 +1,7 @@
-"""Many harnesses at once, while workers, sandboxes and harnesses are killed: all end, and nothing is paid twice."""
+"""Many harnesses at once, while workers, sandboxes and harnesses are killed: `make test-crowd`.
+
+All end, and nothing is paid twice. Not part of the suite: it takes both processors for three minutes.
+"""
 
 import asyncio
 import os
@@ -7,8 +10,6 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-
-import pytest
 
 from chaos.harness import tasks
 from chaos.harness.scripts import SMALL, HarnessScript, is_installed
@@ -25,8 +26,6 @@ from clotho.runs.groups import scored_groups
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
 from tests.support import eventually
-
-pytestmark = pytest.mark.slow
 
 GROUP_SIZE = 4
 STRUCK = 4
