@@ -111,21 +111,42 @@ bench-peers: setup
 	.venv/peers/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-# Harnesses that tests of the plugin start where they are there, of 1.1 GB: a folder that sandboxes see at any path.
-# mini-swe-agent's packages are for the Python that local sandboxes have. LiteLLM needs `mcp`, and doesn't say so.
-harnesses: .venv/harnesses/.complete
+# Harnesses that tests of the plugin start where they are there, of 1.5 GB: a folder that sandboxes see at any path.
+# HARNESSES: those to install, by default all. What can't be had is said, and its tests are skipped.
+HARNESSES ?= mini-swe-agent codex claude-code opencode
+INSTALLED := .venv/harnesses
 
+harnesses: setup
+	@for harness in $(HARNESSES); do \
+	  $(MAKE) --no-print-directory $(INSTALLED)/$$harness.complete \
+	    || echo "$$harness can't be had here: its tests are skipped"; \
+	done
+
+MACHINE := $(if $(filter aarch64,$(shell uname -m)),arm64,x64)
+# Sandboxes have this Python. LiteLLM needs `mcp`, and doesn't say so.
 SANDBOX_PYTHON = $(firstword $(wildcard /usr/bin/python3) $(PYTHON))
-CODEX = 0.169.0-linux-$(if $(filter aarch64,$(shell uname -m)),arm64,x64)
 
-.venv/harnesses/.complete: .venv/.complete tests/harness/mini
-	rm -rf .venv/harnesses && mkdir -p .venv/harnesses/bin
-	$(BIN)/pip --python $(SANDBOX_PYTHON) install --quiet --disable-pip-version-check --target .venv/harnesses/mini \
+$(INSTALLED)/mini-swe-agent.complete: .venv/.complete tests/harness/mini
+	rm -rf $(INSTALLED)/mini && mkdir -p $(INSTALLED)/bin
+	$(BIN)/pip --python $(SANDBOX_PYTHON) install --quiet --disable-pip-version-check --target $(INSTALLED)/mini \
 	  mini-swe-agent==2.4.6 litellm==1.106.2 mcp
-	install -m 755 tests/harness/mini .venv/harnesses/bin/mini
-	npm install --silent --no-audit --no-fund --no-package-lock --ignore-scripts --prefix .venv/harnesses/codex \
-	  codex@npm:@openai/codex@$(CODEX)
-	ln -sr .venv/harnesses/codex/node_modules/codex/vendor/*/bin/codex .venv/harnesses/bin/codex
+	install -m 755 tests/harness/mini $(INSTALLED)/bin/mini
+	touch $@
+
+# Each is a package with one program for this machine.
+PACKAGE.codex = @openai/codex@0.169.0-linux-$(MACHINE)
+PACKAGE.claude-code = @anthropic-ai/claude-code-linux-$(MACHINE)@2.1.197
+PACKAGE.opencode = opencode-linux-$(MACHINE)@1.18.33
+PROGRAM.codex = vendor/*/bin/codex
+PROGRAM.claude-code = claude
+PROGRAM.opencode = bin/opencode
+
+$(INSTALLED)/codex.complete $(INSTALLED)/claude-code.complete $(INSTALLED)/opencode.complete: \
+$(INSTALLED)/%.complete: .venv/.complete
+	mkdir -p $(INSTALLED)/bin
+	npm install --silent --no-audit --no-fund --no-package-lock --ignore-scripts --prefix $(INSTALLED)/$* \
+	  $*@npm:$(PACKAGE.$*)
+	ln -srf $(INSTALLED)/$*/node_modules/$*/$(PROGRAM.$*) $(INSTALLED)/bin/
 	touch $@
 
 chaos: setup
