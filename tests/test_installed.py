@@ -53,7 +53,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), *packages], check=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
     wheels = map(str, folder.glob("*.whl"))
-    subprocess.run([*pip, "--python", str(folder / "venv/bin/python"), "install", *wheels], check=True)
+    subprocess.run(
+        [*pip, "--python", str(folder / "venv/bin/python"), "install", "--no-compile", *wheels], check=True
+    )
     return folder / "venv/bin"
 
 
