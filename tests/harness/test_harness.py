@@ -1,9 +1,12 @@
 """Rollouts whose agent is a program with a loop of its own."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ActivityError
 
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
@@ -48,8 +51,8 @@ def long_script(turns: int, latency: float = 0.0) -> Script:
 
 
 async def start(cluster: Cluster, name: str, url: str, **order: Any) -> Any:
-    settings = RunSettings(plugins={"harness": {"command": COMMAND}})
-    return await cluster.start(name, url, environment=ENVIRONMENT, agent=AGENT, settings=settings, **order)
+    order.setdefault("settings", RunSettings(plugins={"harness": {"command": COMMAND}}))
+    return await cluster.start(name, url, environment=ENVIRONMENT, agent=AGENT, **order)
 
 
 async def test_a_program_acts_and_is_rewarded(cluster: Cluster) -> None:
@@ -73,6 +76,32 @@ async def test_a_program_acts_and_is_rewarded(cluster: Cluster) -> None:
     assert transcript.offered == (TOOL,)
     (output,) = [each.output for each in (await program_ends(cluster.open_journal(), rollout, 0)).values()]
     assert output == "Done."
+
+
+@pytest.mark.parametrize("version", ["own", "0.9"])
+async def test_a_program_of_another_version_is_refused(cluster: Cluster, version: str) -> None:
+    """The program is `python3`, whose task is the harness."""
+    name = f"harness-version-{version.replace('.', '-')}"
+    told = subprocess.run(
+        ["/usr/bin/python3", "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    own = told.split()[1]
+    harness = {"command": COMMAND, "version": own if version == "own" else version}
+    model, rollout = ScriptedModel(script()), f"{name}/g000000/r0"
+    async with serving(model) as url:
+        handle = await start(cluster, name, url, settings=RunSettings(plugins={"harness": harness}))
+        if version == "own":
+            await handle.result()
+            end = await read_end(cluster.open_journal(), rollout)
+            assert end is not None and end.summary.score == 0.75
+            return
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    assert not model.calls.requests
+    refusal = f"python3 isn't of version 0.9: it tells 'Python {own}'"
+    with pytest.raises(WorkflowFailureError) as failed:
+        await cluster.client.get_workflow_handle(rollout).result()
+    assert isinstance(activity := failed.value.cause, ActivityError) and refusal in str(activity.cause)
 
 
 LIMITED = {"max_agent_turns": 2}

@@ -1,6 +1,7 @@
 """A harness in a rollout's sandbox: started once, served until it ends, and what it was."""
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput, SandboxDisrupted, SandboxLost
@@ -26,6 +27,8 @@ OUTPUT_CHARACTERS = 20_000
 REASON_CHARACTERS = 2_000
 """Of a failed harness' output that its error repeats: the words of an exception, and the last frames before it."""
 LOOK_SECONDS = 2.0
+VERSION_SECONDS = 60.0
+VERSION_CHARACTERS = 10_000
 ACTIVE_SECONDS = "max_active_seconds"
 OUTPUT_BYTES = "max_output_bytes"
 REQUESTED_BYTES = "max_requested_bytes"
@@ -131,6 +134,8 @@ class HarnessRun:
 
     async def _start(self, key: str) -> None:
         sandbox = self.stage.sandbox
+        if self.settings.version:
+            await self._require_version(job_key(key, "version"), self.settings.version)
         start = Start(
             task=task_of(self.stage.prompt.messages),
             url=f"http://127.0.0.1:{self.settings.port}",
@@ -144,6 +149,20 @@ class HarnessRun:
         for path, content in launch.files.items():
             await sandbox.write_file(path, content, key=job_key(key, "file", path))
         await sandbox.start(Job(key=key, script=launch.script))
+
+    async def _require_version(self, key: str, version: str) -> None:
+        """Raise InvalidInput for a program of another version: images of a run's items may differ."""
+        sandbox = self.stage.sandbox
+        await sandbox.start(Job(key=key, script=self.harness.version_command, timeout=VERSION_SECONDS))
+        status = await sandbox.wait(key, VERSION_SECONDS)
+        if status.state is JobState.LOST:
+            raise shell.lost("the harness was asked for its version in a sandbox that is gone", status)
+        told = (await sandbox.output(key, 0, VERSION_CHARACTERS)).decode(errors="replace").strip()
+        if not tells(version, told):
+            raise InvalidInput(
+                f"{self.harness.program} isn't of version {version}: it tells {told[:REASON_CHARACTERS]!r}. "
+                f"To have it: {self.harness.install}"
+            )
 
     async def _entry(
         self, key: str, gateway: Gateway, naming: Naming, status: JobStatus, limit: str | None
@@ -181,6 +200,11 @@ class HarnessRun:
             diverged_at=counts.diverged_at,
             repeated=counts.repeated,
         )
+
+
+def tells(version: str, output: str) -> bool:
+    """Whether a program's output has the version as a word: 2.4.1 isn't told by 2.4.13."""
+    return version in re.findall(r"[\w.+-]*\w", output)
 
 
 def task_of(messages: tuple[ChatMessage, ...]) -> str:

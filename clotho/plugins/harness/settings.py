@@ -19,6 +19,8 @@ class HarnessSettings(RunPluginSettings):
 
     path: str = ""
     """Folders of the sandbox in which programs are looked for first, with colons between them: /opt/agents/bin."""
+    version: str = ""
+    """Version that the program has to be, as it tells itself: another one is refused. Default: any."""
     variables: dict[str, str] = {}
     """Further environment variables of the program, in place of those that it gets otherwise."""
     own_failures: tuple[Annotated[int, Field(ge=1, le=255)], ...] = ()
