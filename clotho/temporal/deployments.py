@@ -25,15 +25,17 @@ PATIENCE = timedelta(seconds=10)
 """A busy server takes seconds: it asks the deployment's own workflow."""
 KNOWN_SECONDS = 20.0
 """Time in which Temporal learns of workers that have just started."""
-LOOK_SECONDS = 0.25
+LOOK_SECONDS, LONGEST_PAUSE = 0.25, 2.0
 TO_CHANGE = timedelta(seconds=30)
 NOT_YET = (
     RPCStatusCode.NOT_FOUND,
     RPCStatusCode.FAILED_PRECONDITION,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.CANCELLED,
 )
-"""Answers about a version that Temporal doesn't know yet, or whose workers lack a queue of the current one yet.
+"""Answers about a version that Temporal doesn't know yet, or whose workers lack a queue of the current one yet; and
+where a deployment was asked to change too often in a second.
 
 A request that its client gave up waiting for ends as cancelled, not as too late.
 """
@@ -121,7 +123,7 @@ async def make_current(
     request = SetWorkerDeploymentCurrentVersionRequest(
         namespace=client.namespace, deployment_name=name, build_id=build_id
     )
-    deadline = asyncio.get_running_loop().time() + seconds
+    deadline, pause = asyncio.get_running_loop().time() + seconds, LOOK_SECONDS
     while True:
         try:
             deployment = await read_deployment(client, queue, name)
@@ -146,4 +148,5 @@ async def make_current(
             refused = f"Temporal doesn't make build {build_id} current: {error.message}"
         if asyncio.get_running_loop().time() > deadline:
             raise Unavailable(refused)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)

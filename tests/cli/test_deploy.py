@@ -1,5 +1,6 @@
 """Versions of workers: what is said where one isn't current, and the command that makes it so."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -99,6 +100,19 @@ async def test_a_version_without_workers_is_refused(cluster: Cluster) -> None:
         Unavailable, match=r"no worker of build x of deployment clotho polls at 127\.0\.0\.1:"
     ):
         await make_current(cluster.client, TaskQueues().workflows, "clotho", "x", seconds=0)
+
+
+@pytest.mark.slow
+async def test_a_deployment_that_many_change_at_once_is_changed_by_all(private_cluster: Cluster) -> None:
+    """Temporal refuses those beyond the first ten."""
+    cluster, versions = private_cluster, ("a", "b")
+    for build_id in versions:
+        await cluster.start_worker("workflows", CLOTHO_WORKER__BUILD_ID=build_id)
+    queue = TaskQueues().workflows
+    for build_id in versions:  # both are known
+        await make_current(cluster.client, queue, "clotho", build_id)
+    changes = (make_current(cluster.client, queue, "clotho", build_id) for build_id in versions * 15)
+    assert set(await asyncio.gather(*changes)) == set(versions)
 
 
 async def test_a_version_has_to_be_named(cluster: Cluster) -> None:
