@@ -79,7 +79,7 @@ def mini(calls: int) -> Script:
 async def beyond(
     measured: Bench, script: Callable[[int], Script], rollouts: int, program: str, settings: RunSettings
 ) -> tuple[Cost, Cost]:
-    """What a program's start and end, and each of its calls, take beyond Clotho's loop with the same commands.
+    """Measure what a program's start and end, and a call, take beyond Clotho's loop with the same commands.
 
     A call's is the difference of rollouts of few and of many calls; the start's is what is left of those of few.
     """
@@ -95,7 +95,7 @@ async def beyond(
 async def play(
     measured: Bench, script: Script, rollouts: int, program: str | None, settings: RunSettings
 ) -> Cost:
-    """What each of `rollouts` at once takes, whose agent is `program` or Clotho's loop."""
+    """Measure what each of `rollouts` at once takes, whose agent is `program` or Clotho's loop."""
     measured.runs += 1
     agent: dict[str, Any] = (
         {} if program is None else {"agent": Agent(kind=AgentKind.PROGRAM, program=program)}

@@ -13,7 +13,7 @@ class Titled(Protocol):
 
 
 class Play(Protocol):
-    """What one play of a cell measured."""
+    """The measurements of one play of a cell."""
 
     @property
     def missed(self) -> list[str]:

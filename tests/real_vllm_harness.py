@@ -113,9 +113,9 @@ async def test_all_that_was_sampled_is_in_rows(
         sampled += sum(map(len, sent))
     in_rows = sum(len(masked_in(row, "ids")) for row in rows)
     assert in_rows == sampled
-    off = max(map(off_by, rows, await recomputed(model, [row["ids"] for row in rows])))
-    if says == "anything":
-        assert off < CLOSE
+    off = [*chain(*map(off_by, rows, await recomputed(model, [row["ids"] for row in rows])))]
+    # A choice among fewer tokens makes each of them likelier.
+    assert min(off) > -CLOSE and (says == "commands" or max(off) < CLOSE)
     if "WRITE" in os.environ:
         longest = max(row["mask"].index(True) for row in rows)
         cells = (inference, says, ROLLOUTS, len(relay.asked), longest, len(rows), sampled)
@@ -126,7 +126,7 @@ async def test_all_that_was_sampled_is_in_rows(
             (
                 *map(str, cells),
                 f"{in_rows / sampled:.0%}",
-                f"{off:.1e}" if says == "anything" else "not comparable",
+                f"{max(map(abs, off)):.1e}" if says == "anything" else "not comparable",
             ),
         )
 
@@ -164,8 +164,8 @@ async def recomputed(model: Path, sequences: Sequence[Sequence[int]]) -> list[li
     return found
 
 
-def off_by(row: Row, logprobs: Sequence[float]) -> float:
-    """The largest difference of a row's logprobs from those that transformers computes."""
+def off_by(row: Row, logprobs: Sequence[float]) -> list[float]:
+    """The differences of a row's logprobs from those that transformers computes."""
     own: list[float] = row["logprobs"][1:]
     of_row = zip(own, row["mask"][1:], logprobs, strict=True)
-    return max(abs(of_server - other) for of_server, mask, other in of_row if mask)
+    return [of_server - other for of_server, mask, other in of_row if mask]

@@ -1,7 +1,7 @@
 """Notices of what has become of a run, each given by a workflow of its own: a run waits for no hook.
 
-`Campaign` has `Notices.give` start `GiveNotice`, whose activities (`activities/notices.py`) call the hooks of
-plugins: `clotho/plugins/notices/sending.py` has those that run a command or ask a web address.
+`Campaign` has `Notices.give` start `GiveNotice`, whose activities (`activities/notices.py`) call the functions that
+plugins name as their hooks (`Plugin.hooks`).
 """
 
 import asyncio

@@ -75,7 +75,7 @@ class QueueState(FrozenModel):
 
 
 class ClusterReport(FrozenModel):
-    """What `--json` prints; a part that gave no answer in time is missing, and a finding says so."""
+    """The object that `--json` prints; a part that gave no answer in time is missing, and a finding says so."""
 
     hosts: tuple[HostSigns, ...] = ()
     queues: tuple[QueueState, ...] = ()
