@@ -1,4 +1,4 @@
-"""Bare Temporal for comparison: workflows that run as many empty activities, in processes laid out alike."""
+"""Bare Temporal for comparison: workflows that do as many empty steps, in processes laid out alike."""
 
 import asyncio
 import sys
@@ -39,6 +39,23 @@ class BareRollout:
         )
 
 
+@workflow.defn
+class BareCalls:
+    """Ends after `calls` Updates, each of which runs one local activity, as a harness' quick calls do."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    @workflow.run
+    async def run(self, calls: int) -> None:
+        await workflow.wait_condition(lambda: self.made == calls)
+
+    @workflow.update
+    async def call(self) -> None:
+        await workflow.execute_local_activity(nothing, schedule_to_close_timeout=timedelta(hours=1))
+        self.made += 1
+
+
 async def serve(address: str, role: str) -> None:
     client = await Client.connect(address, data_converter=DATA_CONVERTER)
     if role == "llm":
@@ -47,7 +64,8 @@ async def serve(address: str, role: str) -> None:
     workflows = Worker(
         client,
         task_queue=WORKFLOWS,
-        workflows=[BareRollout],
+        workflows=[BareRollout, BareCalls],
+        activities=[nothing],
         workflow_runner=UnsandboxedWorkflowRunner(),
         max_cached_workflows=2_000,
     )

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,34 +142,33 @@ async def throughput(measured: Bench, rollouts: int = 100, turns: int = 10, repe
     """`rollouts` at once with an instant model and a tool that does nothing, beside bare Temporal, in turns."""
     script = Script(conversations=(Conversation(variants=((*[NO_OP] * turns, DONE),)),))
     clotho, bare, cpu = [], [], []
-    processes = [
-        ChildProcess(
-            [sys.executable, "-m", "benchmarks.bare", measured.cluster.address, role],
-            measured.folder / "bare.log",
-        )
-        for role in ("llm", "tools")
-    ]
-    for process in processes:
-        await process.start()
-    try:
-        async with measured.model(script) as url:
-            await bare_rollouts(measured.cluster, "warm", 5, turns)
-            for number in range(repeats):
-                used = cpu_seconds()
-                _, seconds = await measured.rollouts(url, groups=rollouts // 4, group_size=4)
-                clotho.append(rollouts * turns / seconds)
-                cpu.append((cpu_seconds() - used) / rollouts * 1e3)
-                seconds = await bare_rollouts(measured.cluster, str(number), rollouts, turns)
-                bare.append(rollouts * turns / seconds)
-    finally:
-        for process in processes:
-            await process.stop()
+    async with bare_workers(measured), measured.model(script) as url:
+        await bare_rollouts(measured.cluster, "warm", 5, turns)
+        for number in range(repeats):
+            used = cpu_seconds()
+            _, seconds = await measured.rollouts(url, groups=rollouts // 4, group_size=4)
+            clotho.append(rollouts * turns / seconds)
+            cpu.append((cpu_seconds() - used) / rollouts * 1e3)
+            seconds = await bare_rollouts(measured.cluster, str(number), rollouts, turns)
+            bare.append(rollouts * turns / seconds)
     return [
         Row(f"{rollouts} rollouts × {turns} turns", f"{statistics.median(clotho):.0f} turns/s"),
         Row("… CPU of all processes a rollout", f"{statistics.median(cpu):.0f} ms", "≤ 150 ms"),
         Row("bare Temporal, as many empty activities", f"{statistics.median(bare):.0f} turns/s"),
         Row("ratio of the medians", ratio(clotho, bare), "≥ 2"),
     ]
+
+
+@asynccontextmanager
+async def bare_workers(measured: Bench) -> AsyncIterator[None]:
+    """Two processes of bare Temporal's workers."""
+    async with AsyncExitStack() as stack:
+        for role in ("llm", "tools"):
+            command = [sys.executable, "-m", "benchmarks.bare", measured.cluster.address, role]
+            process = ChildProcess(command, measured.folder / "bare.log")
+            await process.start()
+            stack.push_async_callback(process.stop)
+        yield
 
 
 async def bare_rollouts(cluster: Cluster, name: str, rollouts: int, turns: int) -> float:
