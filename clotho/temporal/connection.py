@@ -15,6 +15,8 @@ from clotho.temporal.conversion import DATA_CONVERTER
 
 EXPIRED = re.compile(r"InvalidCertificate\(Expired.*?not_after: UnixTime\((\d+)\)")
 """In the SDK's error about a server whose certificate is out of date."""
+ALERT = re.compile(r"received fatal alert: (\w*(?:Certificate|CA)\w*)")
+"""In the SDK's error about a server that refuses the client's certificate, or the lack of one."""
 
 
 async def connect(
@@ -47,6 +49,12 @@ async def connect(
             raise InvalidInput(
                 f"the certificate of the Temporal server at {options['target_host']} expired on {end}: "
                 "renew it there, or set this machine's clock"
+            ) from error
+        if (alert := ALERT.search(str(error))) is not None:
+            why = " as expired" if alert[1] == "CertificateExpired" else f" (TLS alert {alert[1]})"
+            raise InvalidInput(
+                f"the Temporal server at {options['target_host']} refuses this client's certificate{why}: "
+                "see TEMPORAL_TLS_CLIENT_CERT_PATH, or the profile's tls"
             ) from error
         raise InvalidInput(
             f"no Temporal server answers at {options['target_host']}: start one with `clotho dev`, "

@@ -1,8 +1,9 @@
-"""A Temporal server whose certificate is out of date is named as such."""
+"""Certificates out of date, of a Temporal server and of its client, are named as such."""
 
 import asyncio
 import ssl
 import subprocess
+from asyncio.subprocess import STDOUT
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from clotho.temporal.connection import connect
 NAME = "localhost"
 
 
-def expired_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate and its key; it was valid for two days long ago."""
+def make_certificate(folder: Path, day: str | None = None) -> tuple[Path, Path]:
+    """A certificate and its key, valid for two days from `day` on, or from now."""
+    folder.mkdir()
     certificate, key = folder / "certificate.pem", folder / "key.pem"
+    clock = () if day is None else ("faketime", day)
     command = (
         "openssl",
         "req",
@@ -29,19 +32,24 @@ def expired_certificate(folder: Path) -> tuple[Path, Path]:
         "-nodes",
     )
     named = ("-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}", "-days", "2")
+    # a client takes no authority's certificate for a server's
+    leaf = ("-addext", "basicConstraints=critical,CA:FALSE")
     files = ("-keyout", str(key), "-out", str(certificate))
-    subprocess.run(("faketime", "2020-01-01", *command, *named, *files), check=True, capture_output=True)
+    subprocess.run((*clock, *command, *named, *leaf, *files), check=True, capture_output=True)
     return certificate, key
 
 
-@pytest.mark.skipif(
+needs_programs = pytest.mark.skipif(
     any(program_on_path(name) is None for name in ("openssl", "faketime")),
     reason="takes openssl and faketime",
 )
+
+
+@needs_programs
 async def test_an_expired_certificate_of_temporal_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, key = await asyncio.to_thread(expired_certificate, tmp_path)
+    certificate, key = await asyncio.to_thread(make_certificate, tmp_path / "expired", "2020-01-01")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["h2"])
@@ -54,3 +62,32 @@ async def test_an_expired_certificate_of_temporal_is_named(
     ):
         await connect(TemporalSettings(address=f"{NAME}:{port}"))
     server.close()
+
+
+@needs_programs
+async def test_an_expired_certificate_of_the_client_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expired, server = tmp_path / "expired", tmp_path / "server"
+    certificate, key = await asyncio.to_thread(make_certificate, expired, "2020-01-01")
+    good, good_key = await asyncio.to_thread(make_certificate, server)
+    # openssl, since Python's server closes the connection before it sends the alert
+    command = ("openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", str(good), "-key", str(good_key))
+    checks = ("-CAfile", str(certificate), "-Verify", "1", "-verify_return_error", "-alpn", "h2")
+    process = await asyncio.create_subprocess_exec(
+        *command, *checks, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=STDOUT
+    )
+    try:
+        assert process.stdout is not None
+        while not (line := (await process.stdout.readline()).decode()).startswith("ACCEPT "):
+            assert line, "openssl ended"
+        port = line.strip().rpartition(":")[2]
+        monkeypatch.setenv("TEMPORAL_TLS", "true")
+        monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(good))
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(certificate))
+        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(key))
+        with pytest.raises(InvalidInput, match=r"refuses this client's certificate as expired"):
+            await connect(TemporalSettings(address=f"{NAME}:{port}"))
+    finally:
+        process.kill()
+        await process.wait()
