@@ -305,6 +305,18 @@ async def test_a_browser_is_started_while_the_last_one_still_writes() -> None:
         (folder.parent / f"{scope}.lock").unlink()
 
 
+async def test_the_cache_of_a_browser_may_be_deeper_than_a_socket(
+    browse: Browse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "/".join(["a-folder-with-a-long-name"] * 6)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(browse.calls.dispatcher, "scope", "deep")
+    try:
+        assert (await browse.to("/"))["title"] == "Looms"
+    finally:
+        await end(cache_folder() / "browsers" / "deep")
+
+
 async def test_a_call_whose_answer_is_lost_is_not_made_again_unless_it_reads(browse: Browse) -> None:
     await browse.to("/form")
     browse.calls.next()

@@ -16,7 +16,7 @@ from typing import Any
 from clotho.config import cache_folder
 from clotho.errors import HostUnavailable
 from clotho.host import program_on_path
-from clotho.plugins.browser.launch import chromium, lacking
+from clotho.plugins.browser.launch import chromium, lacking, socket_path
 from clotho.processes.parent_death import with_parent_death_signal
 
 log = logging.getLogger("clotho")
@@ -71,8 +71,8 @@ class BrowserClient:
             log.info("pages of %s not closed: %s", rollout, error or type(error).__name__)
 
     async def _connect(self) -> Wire | None:
-        with suppress(FileNotFoundError, ConnectionError):
-            return await asyncio.open_unix_connection(self._folder / SOCKET, limit=MOST_LINE_BYTES)
+        with suppress(FileNotFoundError, ConnectionError), socket_path(self._folder / SOCKET) as path:
+            return await asyncio.open_unix_connection(path, limit=MOST_LINE_BYTES)
         return None
 
     async def _start(self) -> Wire:

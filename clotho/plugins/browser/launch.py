@@ -1,7 +1,10 @@
 """The program that Playwright starts as Chromium: the browser in bubblewrap, without network or host files."""
 
+import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +14,8 @@ from clotho.host import program_on_path
 FIRST_PORT = 20_000
 PORTS = "ports"
 """The folder of the sockets that the browser's ports lead to."""
+SEEN_PORTS = "/ports"
+"""Where the browser sees that folder, whose own path can be too long for a socket."""
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 NO_PLAYWRIGHT = "Playwright is missing: pip install 'clotho-rollouts[browser]'"
 NO_CHROMIUM = "Chromium is missing: apt-get install chromium"
@@ -38,6 +43,16 @@ def chromium() -> Path | None:
     return found or (own[-1] if own else None)
 
 
+@contextmanager
+def socket_path(path: Path) -> Iterator[str]:
+    """Yield another path of a socket that the kernel takes: it takes no more than 107 bytes."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
 def write_program(folder: Path, browser: Path, ports: int) -> Path:
     """Write the program into `folder`; the browser sees only its `tmp`, to write to, and its ports' sockets."""
     temporary, sockets = folder / "tmp", folder / PORTS
@@ -53,13 +68,13 @@ def write_program(folder: Path, browser: Path, ports: int) -> Path:
         *(part for each in sorted(inside) for part in ("--ro-bind", str(each), str(each))),
         *(part for each in ("bin", "lib", "lib64") for part in ("--symlink", f"usr/{each}", f"/{each}")),
         *(part for each in SYSTEM_FILES for part in ("--ro-bind-try", f"/etc/{each}", f"/etc/{each}")),
-        *("--bind", str(temporary), str(temporary), "--ro-bind", str(sockets), str(sockets)),
+        *("--bind", str(temporary), str(temporary), "--ro-bind", str(sockets), SEEN_PORTS),
         *("--ro-bind", str(relay), "/relay.py"),
         # Sockets that Chromium makes in its temporary folder must have short paths.
         *("--setenv", "HOME", str(temporary), "--setenv", "TMPDIR", "/tmp"),
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LANG", "C.UTF-8", "--"),
         *(str(Path(sys.executable).resolve()), "-I", "-S", "/relay.py"),
-        *(str(sockets), str(FIRST_PORT), str(ports), str(browser)),
+        *(SEEN_PORTS, str(FIRST_PORT), str(ports), str(browser)),
     ]
     program = folder / "chromium"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from clotho.plugins.browser.launch import socket_path
 from clotho.plugins.browser.process.policy import NetworkPolicy, Refused
 
 MOST_RESPONSE_BYTES = 16 << 20
@@ -37,7 +38,8 @@ class FilteringProxy:
     async def start(self) -> None:
         """Listen, in place of an earlier start."""
         await self.stop()
-        self._server = await asyncio.start_unix_server(self._accept, self._path, limit=MOST_HEAD_BYTES)
+        with socket_path(self._path) as path:
+            self._server = await asyncio.start_unix_server(self._accept, path, limit=MOST_HEAD_BYTES)
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Error, Playwright, async_playwright
 
-from clotho.plugins.browser.launch import write_program
+from clotho.plugins.browser.launch import socket_path, write_program
 from clotho.plugins.browser.process.actions import ACTIONS, Problem, bounded, said
 from clotho.plugins.browser.process.connection import Connection, SandboxSites
 from clotho.plugins.browser.process.memory import end_largest_over
@@ -255,7 +255,8 @@ async def serve(folder: Path, chromium: Path) -> None:
         server = Server(driver, folder, chromium)
         path = folder / SOCKET
         path.unlink(missing_ok=True)
-        listening = await asyncio.start_unix_server(server.accept, path, limit=MOST_LINE_BYTES)
+        with socket_path(path) as short:
+            listening = await asyncio.start_unix_server(server.accept, short, limit=MOST_LINE_BYTES)
         async with listening, asyncio.TaskGroup() as tasks:
             tasks.create_task(server.watch_memory())
             await listening.serve_forever()
