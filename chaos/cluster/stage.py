@@ -214,8 +214,9 @@ class ClusterStage:
         return await start_campaign(self.client, self.journal, order)
 
     async def kill_host(self, number: int) -> None:
-        self.deaths.append(time.monotonic())
         await self.hosts[number].kill()
+        # after it: until its processes are found and killed, which takes a while, the host asks for more
+        self.deaths.append(time.monotonic())
 
     async def has_sandbox(self, number: int) -> bool:
         return bool(await self.hosts[number].sandboxes(self.journal.store_identity).leases())
