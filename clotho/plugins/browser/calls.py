@@ -34,7 +34,7 @@ class BrowserTool(Tool):
         return NOT_CONFIGURED if settings.of(BrowserSettings) is None else lacking()
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
-        """The browser has its own state; what the sandbox served to it, and files from it, can't be repeated."""
+        """Answer as before: the browser has kept its state. None where the sandbox served pages or took files."""
         settings = context.settings.of(BrowserSettings)
         return (
             None
@@ -47,6 +47,7 @@ class BrowserTool(Tool):
         settings = context.settings.of(BrowserSettings)
         if settings is None:
             return ToolOutcome(content=text(success=False, error=NOT_CONFIGURED), error=NOT_CONFIGURED)
+        # first: a lost sandbox can neither serve pages nor take their files
         await shell.require_alive(context)
         begun = False
         for _ in range(MOST_STARTS):
@@ -55,22 +56,26 @@ class BrowserTool(Tool):
                     known = await self._opened(browser, context, settings)
                 except BrowserGone:  # before it was told of the call
                     continue
+                # a call that the browser knows is joined; else an earlier claim means that it may have acted
                 if self.changes_workspace and not known and not begun:
                     begun = not await context.claim()
                 try:
                     return await self._answer(browser, arguments, context, settings, begun)
                 except BrowserGone:
+                    # it may have acted before it ended: the next try only looks at the page
                     begun = self.changes_workspace
         raise HostUnavailable("the browser's process ends again and again")
 
     async def _opened(self, browser: Conversation, context: CallContext, settings: BrowserSettings) -> bool:
-        """Whether the browser has made this call already, or is about to."""
+        """Open the session; returns whether the browser has made this call already, or is making it."""
         answer = await browser.ask(
             {
                 "do": "open",
+                # pages of a lost sandbox aren't the restored one's, which begin from the journalled state
                 "session": job_key(context.sandbox.incarnation, settings.model_dump_json()),
                 "rollout": context.rollout,
                 "key": context.call_key,
+                # names alone: the commands behind them run in the sandbox, by this worker
                 "settings": {**settings.model_dump(mode="json"), "sites": [*settings.sites]},
             }
         )
@@ -103,6 +108,7 @@ class BrowserTool(Tool):
         if "failed" in answer:
             raise HostUnavailable(answer["failed"])
         state: dict[str, Any] = answer["state"]
+        # a slot of its own: a call without new storage leaves the journalled one as it is
         storage = {STORAGE: state.pop("storage")} if "storage" in state else {}
         attached = await _received(answer.get("attached", {}), context)
         return ToolOutcome(content=text(**answer["result"], **attached), state={SLOT: state, **storage})
@@ -117,8 +123,9 @@ async def _received(attached: Fields, context: CallContext) -> Fields:
 
 
 async def _written(file: Fields, number: int, context: CallContext) -> Fields:
-    """The result of writing a download: another attempt at the call finds it written."""
+    """Write a download into the sandbox; another attempt at the call finds it written."""
     content = base64.b64decode(file["content"])
+    # from the end, for its extension; without leading dots, it's neither hidden nor a path
     name = NOT_IN_NAMES.sub("_", file["name"])[-MOST_NAME_CHARS:].lstrip(".") or "download"
     path = f"{context.settings.terminal_cwd}/{DOWNLOADS}/{name}"
     try:

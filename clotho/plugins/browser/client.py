@@ -23,6 +23,7 @@ log = logging.getLogger("clotho")
 
 START_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
+# 16 MiB of downloads, or of a site's answer, are 22 MiB in base64
 MOST_LINE_BYTES = 64 << 20
 SOCKET = "socket"
 SCOPE_CHARS = 16
@@ -85,12 +86,14 @@ class BrowserClient:
             while True:
                 if (wire := await self._connect()) is not None:
                     return wire
+                # not waiting for the lock: its holder has it until the browser listens, and the loop must go on
                 with suppress(BlockingIOError):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 if time.monotonic() > deadline:
                     raise HostUnavailable("another worker's browser didn't start")
                 await asyncio.sleep(0.05)
+            # another worker may have started it before this one had the lock
             return await self._connect() or await self._started(deadline)
 
     async def _started(self, deadline: float) -> Wire:
@@ -98,6 +101,7 @@ class BrowserClient:
         program = chromium()
         assert program is not None
         path = str((program_on_path("bwrap") or Path("/usr/bin/bwrap")).parent)
+        # not a pipe: nobody would read it once the browser listens
         with (self._folder / "log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *with_parent_death_signal(
@@ -117,6 +121,7 @@ class BrowserClient:
                     **{"HOME": str(self._folder), "TMPDIR": str(self._folder / "tmp")},
                 },
                 cwd="/",
+                # Ctrl-C at the worker's terminal must not end pages of calls that the worker still finishes
                 start_new_session=True,
             )
         while (wire := await self._connect()) is None:
@@ -129,6 +134,7 @@ class BrowserClient:
     async def _make_folder(self, deadline: float) -> None:
         """Make the folder anew, once a browser that is just ending writes no more into the last one."""
         while True:
+            # errors ignored: a file that comes meanwhile makes it fail, and then mkdir
             await asyncio.to_thread(shutil.rmtree, self._folder, True)
             with suppress(FileExistsError):
                 self._folder.mkdir()
@@ -156,6 +162,7 @@ class Conversation:
                 reading = reading or asyncio.ensure_future(self._read())
                 done, _ = await asyncio.wait({reading, *serving}, return_when=asyncio.FIRST_COMPLETED)
                 for served in done & serving:
+                    # what the sandbox raised ends the call, as it would end a command's
                     served.result()
                     serving.discard(served)
                 if reading not in done:
@@ -177,6 +184,7 @@ class Conversation:
 
     async def _read(self) -> Fields:
         line = await self._reader.readline()
+        # a line without an end was cut off when the browser's process ended
         if not line.endswith(b"\n"):
             raise BrowserGone
         answer: Fields = json.loads(line)

@@ -45,7 +45,7 @@ def chromium() -> Path | None:
 
 @contextmanager
 def socket_path(path: Path) -> Iterator[str]:
-    """Yield another path of a socket that the kernel takes: it takes no more than 107 bytes."""
+    """Yield a short path of a socket: the kernel takes no more than 107 bytes."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -59,6 +59,7 @@ def write_program(folder: Path, browser: Path, ports: int) -> Path:
     for each in (temporary, sockets):
         each.mkdir(exist_ok=True)
     bound = {Path("/usr"), Path(sys.base_prefix), browser.resolve().parent}
+    # a folder below another is bound with that one
     inside = [each for each in bound if not any(other in each.parents for other in bound)]
     relay = Path(__file__).parent / "process" / "relay.py"
     command = [
@@ -68,14 +69,17 @@ def write_program(folder: Path, browser: Path, ports: int) -> Path:
         *(part for each in sorted(inside) for part in ("--ro-bind", str(each), str(each))),
         *(part for each in ("bin", "lib", "lib64") for part in ("--symlink", f"usr/{each}", f"/{each}")),
         *(part for each in SYSTEM_FILES for part in ("--ro-bind-try", f"/etc/{each}", f"/etc/{each}")),
+        # sockets read-only: a page that took the browser over could put one of its own in a proxy's place
         *("--bind", str(temporary), str(temporary), "--ro-bind", str(sockets), SEEN_PORTS),
         *("--ro-bind", str(relay), "/relay.py"),
         # Sockets that Chromium makes in its temporary folder must have short paths.
         *("--setenv", "HOME", str(temporary), "--setenv", "TMPDIR", "/tmp"),
         *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LANG", "C.UTF-8", "--"),
+        # a virtual environment's python is a link, and its folder isn't seen inside
         *(str(Path(sys.executable).resolve()), "-I", "-S", "/relay.py"),
         *(SEEN_PORTS, str(FIRST_PORT), str(ports), str(browser)),
     ]
+    # a file: Playwright takes the path of a program, and adds arguments of its own
     program = folder / "chromium"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     program.chmod(0o755)

@@ -85,6 +85,7 @@ class Demonstration:
                     self.say("services stay up until Ctrl-C")
                     await interruption.ends(services.during(asyncio.Event().wait()))
         except Interrupted:
+            # once the results are shown, Ctrl-C is the way to end --keep
             if not shown:
                 raise
         if not keep:

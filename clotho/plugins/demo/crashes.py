@@ -46,7 +46,7 @@ class FaultInjector:
     """Times at which a worker was killed."""
 
     async def strike(self, turns: int) -> None:
-        """Kill by the number of `turns` that are answered so far."""
+        """Kill when a third of `turns` is answered, and when two thirds are."""
         await until(lambda: self.answered_are(turns / 3))
         await self.kill_workers(most=1)
         await self.kill_sandbox()
@@ -70,7 +70,7 @@ class FaultInjector:
         self.struck("worker", len(doomed))
 
     async def kill_sandbox(self) -> None:
-        """One whose rollout waits for the model: it will be needed again."""
+        """Kill a sandbox whose rollout waits for the model, and so will need it again."""
         [lease, *_] = await until(self.waiting)
         await asyncio.to_thread(kill_supervisors, self.sandboxes.root, lease)
         self.struck("sandbox")
@@ -105,9 +105,10 @@ class FaultInjector:
 async def crashing(
     services: Services, settings: Settings, journal: Journal, run: str, turns: int, say: Callable[[str], None]
 ) -> AsyncIterator[FaultInjector]:
-    """Strikes while inside; `turns` are those expected of the run. Its model is to be asked at `url`."""
+    """Strike while inside. The run is expected to take `turns`, and asks its model at the injector's `url`."""
     loop = asyncio.get_running_loop()
 
+    # called from a thread: the provider's server has a loop of its own
     def journalled(key: str) -> bool:
         return asyncio.run_coroutine_threadsafe(journal.read(key, TurnEntry), loop).result() is not None
 
@@ -119,6 +120,7 @@ async def crashing(
         striking = asyncio.create_task(crashes.strike(turns))
         try:
             yield crashes
+            # a short run may end before all strikes; one that failed is told
             if striking.done():
                 striking.result()
         finally:

@@ -14,12 +14,13 @@ from clotho.sandbox.supervised.launch import lock_holder
 
 
 def kill_supervisors(root: Path, lease: str) -> None:
-    """SIGKILL to the PID 1 of every instance, with which the kernel ends the rest; files stay."""
+    """SIGKILL the PID 1 of every instance; the kernel ends the rest with it, and files stay."""
     folders = (SandboxFolder.of_lease(root, lease), ContainerFolder.of_lease(root / "containers", lease))
     for path in (path for folder in folders for path in folder.control_directories()):
         alive = ControlDirectory(path, None).alive_file
         if alive.exists() and (pid := lock_holder(alive)) is not None:
             os.kill(pid, signal.SIGKILL)
+            # until the kernel has ended it: the sandbox is lost only when its lock is free
             while lock_holder(alive) is not None:
                 pass
 
@@ -32,6 +33,7 @@ def worker_processes(parent: int) -> list[int]:
 
 def _serves(process: Path, parent: int) -> bool:
     try:
+        # after the last bracket: the program's name before it may hold spaces and brackets
         status = (process / "stat").read_text().rpartition(")")[2].split()
         return int(status[1]) == parent and b"\0--roles\0" in (process / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):

@@ -128,6 +128,7 @@ class Provider:
             self._client = httpx.AsyncClient(
                 base_url=self.upstream,
                 timeout=UPSTREAM_SECONDS,
+                # the default of 100 would hold calls up that the run makes at once
                 limits=httpx.Limits(max_connections=None),
             )
         return self._client

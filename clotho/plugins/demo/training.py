@@ -61,7 +61,9 @@ class TrainingChain:
         """Say what the trainer says until it ends; returns its exit status."""
         said = 0
         while True:
+            # before its output is read, so that its last lines are said, too
             ended = not trainer.running
+            # the last line may be half written
             *lines, _ = trainer.output.split("\n")
             for line in lines[said:]:
                 self.say(line)

@@ -27,17 +27,19 @@ def text_of(result: "CallToolResult") -> str:
     parts = [
         _part(block.model_dump(mode="json", by_alias=True, exclude_none=True)) for block in result.content
     ]
+    # servers that send structured content repeat it as text for older clients
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n".join(parts)
 
 
 def shorten(result: dict[str, Any]) -> None:
-    """Join more blocks of a result than are validated into one, and leave out tools beyond those allowed."""
+    """Join a result's blocks into one where they are too many to validate, and drop tools beyond the bound."""
     blocks, tools = result.get("content"), result.get("tools")
     if isinstance(blocks, list) and len(blocks) > MOST_BLOCKS:
         result["content"] = [{"type": "text", "text": "\n".join(map(_part, blocks))}]
     if isinstance(tools, list):
+        # one more stays: by it the reader sees that there are too many
         del tools[MOST_TOOLS + 1 :]
 
 

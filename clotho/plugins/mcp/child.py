@@ -71,8 +71,10 @@ class Child:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                # no others: the worker's environment holds keys
                 env=self._variables,
                 limit=MOST_MESSAGE_BYTES,
+                # a group of its own, so that `_stop` can kill all that the program has started
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -94,6 +96,7 @@ class Child:
             await asyncio.gather(*pumps, return_exceptions=True)
             for stream in (received, read, write, to_send):
                 stream.close()
+            # shielded: a call that is cancelled leaves no process either
             await asyncio.shield(_stop(process, at_once=self._fault is not None))
 
     async def _receive(self, process: asyncio.subprocess.Process, received: Any) -> None:
@@ -110,10 +113,11 @@ class Child:
                     message = await in_thread_if_long(
                         len(line), jsonrpc_message_adapter.validate_json, line, by_name=False
                     )
-                except ValueError:
+                except ValueError:  # a log may hold JSON, too
                     continue
                 await received.send(SessionMessage(message))
             if self._fault is None:
+                # its output ends before its exit code is known, which `fault` tells
                 with suppress(TimeoutError):
                     code = await asyncio.wait_for(process.wait(), STOP_SECONDS)
                     self._killed = code == -signal.SIGKILL
@@ -122,7 +126,7 @@ class Child:
         """The next line; None at the end, or where it has sent too much."""
         try:
             line = await stdout.readline()
-        except ValueError:
+        except ValueError:  # readline's, for a line beyond the stream's limit
             self._fault = f"it sent a message of more than {MOST_MESSAGE_BYTES:,} bytes"
             return None
         self._received += len(line)
@@ -130,6 +134,7 @@ class Child:
             self._fault = f"it sent more than {MOST_CALL_BYTES:,} bytes at one call"
             return None
         try:
+            # before the line is parsed: 8 MiB of JSON can be millions of values
             ValueCount().feed(line)
         except Excessive as error:
             self._fault = f"it sent a message that isn't read: {error}"
@@ -155,6 +160,7 @@ async def _send(process: asyncio.subprocess.Process, to_send: Any) -> None:
 async def _stop(process: asyncio.subprocess.Process, at_once: bool) -> None:
     """End its input, then, or `at_once`, the program and all that it has started."""
     assert process.stdin is not None
+    # by the protocol, a server ends when its input does
     process.stdin.close()
     if not at_once:
         with suppress(TimeoutError):
@@ -166,7 +172,7 @@ async def _stop(process: asyncio.subprocess.Process, at_once: bool) -> None:
 
 
 async def _wait_for_end(process: asyncio.subprocess.Process) -> None:
-    """Wait for its end, which isn't told before its streams are read."""
+    """Wait for the program's end, of which asyncio tells only once its pipes are read to their ends."""
     assert process.stdout is not None and process.stderr is not None
     for stream in (process.stdout, process.stderr):
         while await stream.read(READ_BYTES):

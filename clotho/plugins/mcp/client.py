@@ -62,6 +62,7 @@ class ClientConversation:
         await load("mcp")
         self = cls(transport)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # a task of its own: anyio's scopes are left by the task that entered them, and calls come from others
         self._task = asyncio.create_task(self._run(ready))
         try:
             async with asyncio.timeout(seconds):
@@ -96,13 +97,12 @@ class ClientConversation:
         except TimeoutError:
             raise NoAnswer(f"it gave no answer within {seconds:g} s") from None
         except MCPError as error:
+            # the package makes an MCPError of an HTTP failure, too, which is no answer of the server's
             if error.code == CONNECTION_CLOSED or self._transport.fault[1]:
                 raise self._unanswered() from error
             raise Refused(truncate_middle(str(error), MOST_ERROR_CHARS)) from error
-        except (
-            RuntimeError,
-            ValueError,
-        ) as error:  # an answer that breaks the protocol, or the tool's own schema
+        except (RuntimeError, ValueError) as error:
+            # an answer that breaks the protocol, or the tool's own schema
             raise Refused(
                 f"its answer is invalid: {truncate_middle(str(error), MOST_ERROR_CHARS)}"
             ) from error
@@ -127,6 +127,7 @@ class ClientConversation:
             made.cancel()
             await asyncio.wait({made})
             if not made.cancelled():
+                # read, or asyncio logs it as never retrieved
                 made.exception()
 
     def _unanswered(self) -> NoAnswer:
@@ -144,7 +145,7 @@ class ClientConversation:
 
 
 def _known_error(error: BaseException | None) -> NotStarted | HostUnavailable | None:
-    """The NotStarted or HostUnavailable that `error` is, or that a task group has wrapped in it."""
+    """Find a NotStarted or HostUnavailable in `error`, which task groups may have wrapped in a group."""
     if isinstance(error, BaseExceptionGroup):
         return next((found for each in error.exceptions if (found := _known_error(each))), None)
     return error if isinstance(error, NotStarted | HostUnavailable) else None
@@ -197,6 +198,7 @@ async def _list_tools(session: "ClientSession") -> list[Definition]:
     found: list[Definition] = []
     cursor: str | None = None
     while True:
+        # pages without tools, but with a cursor, go on until the time of `start` is up
         page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
         found += map(definition_of, page.tools)
         cursor = page.next_cursor

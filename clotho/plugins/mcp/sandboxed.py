@@ -61,7 +61,7 @@ class _Run:
 
 
 class SandboxedServer:
-    """The server of one lease; `scope` tells it from those of others."""
+    """A server in the sandbox of one lease; `scope` tells it from servers of other leases."""
 
     def __init__(self, name: str, server: McpServer, scope: tuple[str | int, ...], directory: str) -> None:
         self._name = name
@@ -81,6 +81,7 @@ class SandboxedServer:
         Raises NotStarted.
         """
         while True:
+            # a worker that takes over tries the starts from 0 on: those that ended say so
             run = self._run if self._run is not None else _Run(self._key(self._number))
             self._run = run
             status = await sandbox.wait(run.key, 0)
@@ -92,6 +93,7 @@ class SandboxedServer:
                     raise NotStarted(f"it has ended {MOST_STARTS} times", passing=False)
                 continue
             if run.definitions is None:
+                # a job that runs already, since another worker started it, is attached to
                 await sandbox.start(self._job(run.key))
                 run.definitions = await self._greet(sandbox, run)
             return self._number
@@ -112,6 +114,7 @@ class SandboxedServer:
         await load("mcp_types")
         from mcp_types import CallToolResult
 
+        # an earlier start may have ended with the answer in its output
         current = self._run if number == self._number else None
         run = current or _Run(self._key(number))
         params = {"name": tool, "arguments": arguments}
@@ -190,6 +193,7 @@ class SandboxedServer:
                     break
                 run.offset += len(chunk)
                 await self._read(sandbox, run, chunk, number, deadline)
+                # a server that prints without end must not hold the call
                 if time.monotonic() > deadline:
                     break
             if number in run.answers:
@@ -217,6 +221,7 @@ class SandboxedServer:
                 case {"id": str(number), "method": str(method)} | {"id": int(number), "method": str(method)}:
                     if time.monotonic() <= deadline:
                         await self._reply(sandbox, run, number, method)
+                # a chunk that is read again may hold all answers to GREETING; those to earlier calls are no use
                 case {"id": str(number)} if message is not None and number in (wanted, *GREETING):
                     run.answers[number] = message
                 case None if line.strip():
@@ -226,6 +231,7 @@ class SandboxedServer:
         """Answer a request of the server's: nothing but its ping is served."""
         refused = {"error": {"code": NOT_SUPPORTED, "message": "not supported"}}
         answer: Message = {"result": {}} if method == "ping" else refused
+        # repr: the ids 1 and "1" are two
         await self._say(sandbox, run, f"reply-{number!r}", {"id": number, **answer})
 
     def _key(self, number: int) -> str:

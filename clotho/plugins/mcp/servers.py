@@ -89,6 +89,7 @@ class McpServers:
         else:  # a verifier's: one for each of its sandboxes, which all but a call's number names
             scope = (context.rollout, *context.call[:-1])
         place = (scope, name)
+        # the oldest may be in use: what is forgotten is read again from the sandbox
         if place not in self._in_sandboxes and len(self._in_sandboxes) >= MOST_REMEMBERED:
             del self._in_sandboxes[next(iter(self._in_sandboxes))]
         directory = context.settings.terminal_cwd
@@ -139,6 +140,7 @@ class McpServers:
 
     def _secret(self, name: str, variable: str) -> str:
         value = (self._variable(variable) or "").strip()
+        # an HTTP client's error about an illegal header would quote the value
         if not (value and value.isascii() and value.isprintable()):
             raise ServiceRejected(
                 f"MCP server {name}: environment variable {variable} is not set, or holds what no secret has"
@@ -162,6 +164,7 @@ class McpServers:
 
     async def _end(self, key: tuple[str, str]) -> None:
         if (
+            # out of the map first: a call that comes while it closes begins another
             conversation := self._conversations.pop(key, None)
         ) is not None and conversation.session is not None:
             await conversation.session.close()

@@ -18,7 +18,7 @@ PASSING = (404, 408, 425, 429)
 
 
 class Service:
-    """A server by URL. Calls have bounds of their own; how long it is silent between two has none."""
+    """A server by URL. Each call has a bound of its own; between calls, the server may be silent for ever."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url = url
@@ -58,9 +58,11 @@ class Service:
         """The streams of messages from it and to it."""
         from mcp.client.streamable_http import streamable_http_client
 
+        # no bound on reading: streams of events are silent for long, and `call` bounds its answer
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
         async with (
             httpx2.AsyncClient(
+                # uncompressed: the bounds count bytes as they come, and few can unpack to many
                 headers={"accept-encoding": "identity", **self._headers},
                 timeout=timeout,
                 transport=self._transport,
@@ -89,6 +91,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self.unreachable = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        # calls are POSTs; a GET listens for notifications, and its failure says nothing of a call
         posts = request.method == "POST"
         try:
             response = await self._inner.handle_async_request(request)
@@ -115,7 +118,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """`answers`: its end before an answer is an outage, however it ends."""
+    """A response within the bounds. Where it `answers` a call, its end before the answer is an outage."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, transport: _Bounded, answers: bool) -> None:
         self._stream = stream
@@ -133,7 +136,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
                 yield chunk
         except Excessive as error:
             raise self._refused(f"it sent an answer that isn't read: {error}") from None
-        except _Refused:
+        except _Refused:  # an HTTPError, too, but no outage
             raise
         except httpx2.HTTPError:
             self._break_off()

@@ -70,6 +70,7 @@ class McpTool(Tool):
                 except NoAnswer as lost:
                     await session.close()
                     if claim is not None and not lost.made:
+                        # at once: if this process dies now, a later attempt still knows that it may make the call
                         await _journal_end(context, claim, NOT_MADE)
                     if lost.made and not repeats:
                         return refusal(_unanswered(self.origin.server, lost))
@@ -97,7 +98,7 @@ class McpTool(Tool):
         return found.servers[self.origin.server]
 
     async def _run_in_sandbox(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
-        """The agent may have done anything to the server: whatever that does, the model is told."""
+        """Call the server in the sandbox. Its failures are told to the model, as the agent may have caused them."""
         sandbox, settings = context.sandbox, self._server(context.settings)
         server = self.servers.in_sandbox(context, self.origin.server, settings)
         bounds = (settings.seconds, context.seconds_left)
@@ -128,7 +129,7 @@ class McpTool(Tool):
         return _outcome_of(found)
 
     def _change(self, definitions: Sequence[Definition]) -> str | None:
-        """What has become of this tool since the group began; None: nothing."""
+        """Say how the server has changed this tool since the group began; None where it hasn't."""
         name = displayable(self.origin.tool)
         for each in definitions:
             if each.name == self.origin.tool:
@@ -143,6 +144,7 @@ async def _claim(context: CallContext) -> int | None:
     number = 0
     first = await context.claim()
     while not first:
+        # write-once: from here on, the attempt before can't journal that it made no call
         if await _journal_end(context, number, UNKNOWN) != NOT_MADE:
             return None
         number += 1
@@ -184,6 +186,7 @@ def mcp_tool(
         "place": ToolPlace(plugin=McpSettings.plugin, at={"server": origin.server, "tool": origin.tool}),
         "servers": servers,
         "sandboxed": sandboxed,
+        # a server elsewhere can't reach the sandbox's files
         "changes_workspace": sandboxed,
     }
     kind: type[McpTool] = type(name, (McpTool,), members)

@@ -1,4 +1,4 @@
-"""One request to a model that a tool calls: its answer, or a failure that is told by whose doing it is.
+"""One request to a model that a tool calls: its answer, or a failure that says whose fault it is.
 
 Each request is journalled under a name of its own and carries an Idempotency-Key: an attempt that follows a
 worker's death finds the answer that was paid for. Nothing is retried here.
@@ -136,9 +136,11 @@ class Asker:
     ) -> str:
         async def journalled() -> ToolOutcome:
             try:
+                # halves of surrogate pairs can't be written as UTF-8
                 said = (await made()).encode(errors="replace").decode()
                 return ToolOutcome(content=_redactor(service, self.variable)(said))
             except PromptRefused as refused:
+                # journalled like an answer; any other failure isn't, and the next attempt asks again
                 return problem(str(refused)).model_copy(update={"error": str(refused)})
 
         done = await self.once(f"ask-{_digest(request)[:24]}", journalled)
@@ -170,6 +172,7 @@ class Asker:
         except openai.APIStatusError as error:
             raise _refusal(error, service, redact) from None
         except openai.APIConnectionError as error:
+            # openai wraps what its transport raises, so also the errors of _Bounded
             cause = error.__cause__ or error
             if isinstance(cause, ServiceUnavailable):
                 raise cause from None
@@ -198,7 +201,7 @@ def used_up(context: CallContext, wanted: int) -> str | None:
 
 
 def counted(outcome: ToolOutcome, context: CallContext, made: int) -> ToolOutcome:
-    """The outcome with the calls that it has taken in the rollout's state."""
+    """The outcome, with the calls that it took added to the count in the rollout's state."""
     return outcome.model_copy(update={"state": {SLOT: {"calls": _made(context) + made}}})
 
 
@@ -244,7 +247,7 @@ def _whole(choice: "Choice") -> str:
 
 
 def _refusal(error: "openai.APIStatusError", service: ModelService, redact: Redactor) -> Exception:
-    """By what the message names: providers answer 400 for wrong settings, too."""
+    """Tell whose fault it is by the message: providers answer 400 for wrong settings, too."""
     status, said = error.status_code, redact(error.message)
     named = f"{said} {error.code} {error.type}".lower()
     if status in UNAVAILABLE or status >= 500 or status < 400:

@@ -26,6 +26,7 @@ async def image(named: str, context: CallContext, fetcher: Fetcher) -> bytes:
         found = await context.sandbox.read_file(named, MOST_BYTES, shell.last_command(context))
         if found.error is not None and found.error != "too_large":
             raise InvalidInput(f"{named[:200]} can't be read: {found.error}")
+        # in place of a file that is too large, for the check below
         content = b"\0" * (MOST_BYTES + 1) if found.error else found.content
     if len(content) > MOST_BYTES:
         raise InvalidInput(f"The image has more than {MOST_BYTES >> 20} MiB")

@@ -56,6 +56,7 @@ class Skill:
         if self.folder is None:
             found = sorted(self.own)
         else:
+            # no links: they may lead out of the folder
             paths = [path for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink()]
             found = sorted(path.relative_to(self.folder).as_posix() for path in paths)[:MOST_FILES]
         return sorted(found, key=lambda path: (path != MAIN, path))

@@ -121,6 +121,7 @@ def _patched(content: str | None, arguments: Arguments) -> str:
         raise InvalidInput("old_string isn't there: view the skill, and copy it exactly")
     if found > 1 and not arguments.get("replace_all", False):
         raise InvalidInput(f"old_string occurs {found} times: give more of the text, or replace_all")
+    # before replacing: a letter may occur 100,000 times, and each become a long text
     if len(content) + found * (len(new) - len(old)) > MOST_FILE_CHARS:
         raise InvalidInput(f"A file of a skill may have {MOST_FILE_CHARS:,} characters")
     return content.replace(old, new)

@@ -1,4 +1,4 @@
-"""Task folders in the layout of Harbor and Terminal-Bench 2: how they are read, and how their rewards are."""
+"""Task folders in the layout of Harbor and Terminal-Bench 2: how they are read, checked and graded."""
 
 from clotho.plugin import Command, Plugin
 

@@ -59,6 +59,7 @@ def read_artifacts(
 ) -> Artifacts:
     """Run the commands, then read the files, as many as there is room for."""
     faults = [fault for each in commands if (fault := _collected(ctx, each)) is not None]
+    # those asked for come first: the first that gives a name has it, as in Harbor
     every = (Artifact(source=each) if isinstance(each, str) else each for each in (*asked, USUAL))
     wanted = tuple(dict.fromkeys(every))
     listing = _listing(ctx, wanted)
@@ -78,6 +79,7 @@ def read_artifacts(
 
 def _collected(ctx: Sandbox, collect: Collect) -> str | None:
     """Run a command; what is wrong where it fails."""
+    # brackets on lines of their own: a command may end in a comment
     done = ctx.terminal(f"(\n{collect.command}\n)", math.ceil(collect.timeout_sec))
     if done["exit_code"] == 0:
         return None
@@ -104,12 +106,14 @@ def _listing_command(wanted: tuple[Artifact, ...]) -> str:
 
     Names end with a NUL, and lists with an empty name. A source that isn't there is an empty list.
     """
+    # a find that starts has an exit code below 126, even where a source is missing or can't be read
     large = f"-size +{MOST_KIB}k"
     lists = "".join(
         f"find {shlex.quote(_path(each))} -type f {which} -print0; [ $? -lt 126 ] && printf '\\0' || exit 1\n"
         for each in wanted
         for which in ("", "-perm -100", large)
     )
+    # tried on /dev/null first: some builds of busybox's find lack one of these tests, and would list nothing
     return f"""\
 (
 command -v mktemp > /dev/null && find /dev/null -type f -perm -100 {large} -print0 || exit {UNUSABLE}
@@ -120,7 +124,7 @@ names=$(mktemp) && (
 
 
 def _found(wanted: tuple[Artifact, ...], listing: bytes) -> Iterator[tuple[str, str, bool | None]]:
-    """Path, name and whether it is executable (None: too large or too deep), of each file; a name is given once."""
+    """Yield each file's path, name and whether it is executable (None: too large or too deep), a name once."""
     lists = _lists(listing)
     taken: set[str] = set()
     for each in wanted:
@@ -148,6 +152,7 @@ def _lists(listing: bytes) -> Iterator[list[str]]:
 
 
 def _path(artifact: Artifact) -> str:
+    # ./: find takes a name that begins with - for an option
     source = artifact.source.rstrip("/")
     return source if source.startswith("/") else f"./{source}"
 
@@ -155,4 +160,5 @@ def _path(artifact: Artifact) -> str:
 def _excluding(patterns: Iterable[str]) -> re.Pattern[str]:
     """Finds what tar would exclude: a pattern may match from any slash on, the file or a folder above it."""
     bodies = (translate(pattern.rstrip("/"))[:-2] for pattern in patterns)  # without the end, \Z or \z
+    # (?!) matches nothing; an empty pattern would match every file
     return re.compile("|".join(rf"(?:\A|/){body}(?:/|\Z)" for body in bodies) or r"(?!)")

@@ -38,6 +38,7 @@ def configured_network_notice(environment: str, config: Mapping[str, JsonValue])
     """`network_notice` of an environment's task folders; None where its `config` decides, or it has no folders."""
     if environment != ENVIRONMENT or config.get("default_network") == "public" or config.get("host_programs"):
         return None
+    # any value will do: the variables may be set on the workers alone, and only networks are read
     return network_notice(read_tasks(str(config["path"]), lambda name: "", None).tasks)
 
 

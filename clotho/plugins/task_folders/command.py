@@ -59,6 +59,7 @@ UNREACHED = (
 )
 MOST_TASKS = 100_000
 NEVER = 1 << 30
+# a rollout that fails is a finding, which a repair would hide
 NO_REPAIRS = RepairBounds(per_group=0, per_run=0)
 LONGEST_WIDTH = 200
 
@@ -165,7 +166,7 @@ def _source(
 
 
 def _notice(source: str, overrides: Mapping[str, JsonValue]) -> str | None:
-    """How many tasks say nothing of a network, which other readers of theirs give them."""
+    """Say how many tasks name no network, and so have none here; other readers of theirs give them one."""
     environment, folder = named_environment(f"tasks:{source}" if Path(source).is_dir() else source)
     return configured_network_notice(environment, {**folder, **overrides}) if folder else None
 
@@ -319,6 +320,7 @@ async def _outcome(
         console = Console(file=file, width=LONGEST_WIDTH)
         with suppress(ClothoError):  # a rollout that never began has nothing to show
             await show(console, services.journal, rollout)
+        # the rollout's failure says more than its group's, which only names it
         for workflow in (rollout, group):
             described = await describe(services.client, workflow)
             failure = await failure_of(services.client, described) if described is not None else None

@@ -46,6 +46,7 @@ class Service(Table):
     @field_validator("environment")
     @classmethod
     def _literal(cls, value: dict[str, str]) -> dict[str, str]:
+        # Compose would fill in any variable of the host; [environment] env has rules for those
         if templates := [name for name, text in value.items() if "$" in text]:
             raise ValueError(f"{', '.join(templates)}: put variables into [environment] env")
         return value

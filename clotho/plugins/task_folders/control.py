@@ -1,8 +1,8 @@
 """Controls: whether a task's tests end with a valid reward where no agent has been.
 
-Tests that fail over an agent's files twice may fail for the task's or the host's sake, or for what the agent's
-program did to them. Run once more in the task's untouched image they tell which: for an hour, all rollouts of the
-task share the answer.
+Tests that fail twice over an agent's files may fail because of the task, the host, or the agent's program. A
+control runs them once more, in the task's untouched image, and so tells which. For an hour, all rollouts of the
+task share its answer.
 """
 
 import threading
@@ -37,9 +37,9 @@ class Controls:
         self._changing = threading.Lock()
 
     def of(self, key: Hashable, run: Callable[[], None]) -> Control:
-        """The control of `key`, by `run` unless one is known; one runs at a time.
+        """Return the control of `key`; where none is known, `run` makes it, in one thread at a time.
 
-        What `run` raises but VerificationFailed says nothing of the tests, and is raised.
+        `run` raises VerificationFailed where the tests fail. Its other errors say nothing of them, and are raised.
         """
         with self._changing:
             running = self._running.setdefault(key, threading.Lock())

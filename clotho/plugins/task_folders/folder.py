@@ -89,7 +89,7 @@ class Task:
 
     @property
     def dockerfile_workdir(self) -> str | None:
-        """The working directory that the Dockerfile names at last; None where it doesn't, or by a variable."""
+        """The last working directory that the Dockerfile names; None where it names none, or uses a variable."""
         if self.image is not None:
             return None
         text = _text(self.path / "environment" / "Dockerfile").replace("\\\n", " ")
@@ -98,6 +98,7 @@ class Task:
             instruction, _, argument = line.strip().partition(" ")
             argument = argument.strip().strip("\"'")
             if instruction.upper() == "FROM":
+                # the working directory of the base image isn't known here
                 found = None
             elif instruction.upper() == "WORKDIR":
                 known = argument.startswith("/") or found is not None
@@ -179,6 +180,7 @@ def _read(path: Path, variable: Lookup, readable: tuple[str, ...] | None) -> Tas
         raise InvalidInput("instruction.md says nothing")
     if task.image is None and not (path / "environment" / "Dockerfile").is_file():
         raise InvalidInput("environment/ has no Dockerfile, and no image is named")
+    # only to refuse a task that lacks one: values are looked up again where they are used, and kept nowhere
     for where, values in (
         ("environment.env", file.environment.env),
         ("verifier.env", file.verifier.env),
@@ -202,6 +204,7 @@ def instruction_of(text: str) -> str:
 
 
 def _is_canary(line: str) -> bool:
+    # as Harbor cuts them: a title `# Canary deploy` goes, too
     text = line.strip().lower()
     return "canary" in text and (text.startswith("#") or (text.startswith("<!--") and text.endswith("-->")))
 
@@ -233,6 +236,7 @@ def _keys_of(location: tuple[str | int, ...], content: Any) -> list[str | int]:
     """The keys of a fault as the file has them: without pydantic's names for alternatives of a type."""
     keys: list[str | int] = []
     for at, part in enumerate(location):
+        # pydantic names schema_version by its alias
         if part == "version" and isinstance(content, dict) and part not in content:
             part = "schema_version"
         in_table = isinstance(content, dict) and part in content

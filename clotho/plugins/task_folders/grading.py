@@ -27,6 +27,7 @@ PREPARING_SECONDS = 600
 PASSES = 100
 """Looks for processes that the tests have left running: some may start others meanwhile."""
 LOG_CHARACTERS = 4_000
+# UTF-8 has at most 4 bytes for a character
 LOG_BYTES = 4 * LOG_CHARACTERS
 """Most bytes read from the end of the tests' output, which may be of any size."""
 
@@ -57,6 +58,7 @@ def run_tests(ctx: Sandbox, task: Task, variables: Mapping[str, str], secrets: "
     the end of the tests' output.
     """
     seconds = task.file.verifier.timeout_sec
+    # in the background: tests may take longer than a command in the foreground may
     asked = {"command": tests_command(variables), "background": True}
     started = json.loads(ctx.call_tool("terminal", asked))
     if "session_id" not in started:
@@ -68,6 +70,7 @@ def run_tests(ctx: Sandbox, task: Task, variables: Mapping[str, str], secrets: "
     looked = ctx.terminal(log_command())
     log = shown_log(looked["output"], secrets)
     try:
+        # the command ends in `true`: another code is a kill
         if ended.get("exit_code") != 0:
             raise VerificationFailed(f"the tests didn't end within {seconds:g} s, or were killed")
         if looked["exit_code"] == NO_REWARD_FILE:
@@ -93,7 +96,7 @@ def put_tests(ctx: Sandbox, task: Task) -> None:
 
 
 def make_ready(ctx: Sandbox, command: str) -> str:
-    """What a command prints that makes a sandbox ready in which the agent has never been."""
+    """Make a sandbox ready in which the agent has never been; returns what the command prints."""
     made = ctx.terminal(command, PREPARING_SECONDS)
     if made["exit_code"] != 0:
         raise EnvironmentFailed(f"the verifier's sandbox can't be made ready: {made['output']}")
@@ -101,7 +104,7 @@ def make_ready(ctx: Sandbox, command: str) -> str:
 
 
 def prepare(ctx: Sandbox, task: Task, placed: bool) -> None:
-    """Make the agent's sandbox ready for the tests, which are there already where they are `placed`.
+    """Make the agent's sandbox ready for the tests; where they are `placed`, it has them already.
 
     Raises WorkspaceRefused where the agent prevented it.
     """
@@ -120,6 +123,7 @@ def preparing_command(folders: Iterable[str]) -> str:
 
     Neither its arguments nor its output hold names that the agent chose. No link of the agent's is followed.
     """
+    # `ls` of an empty folder prints nothing, so the word alone shows that it ran and found none
     return f"""\
 (
 [ -d /logs ] && [ ! -L /logs ] || rm -f /logs
@@ -143,7 +147,7 @@ def of_the_verifier(path: str, directory: str) -> bool:
 
 
 def emptying_command(folders: Iterable[str]) -> str:
-    """Makes `folders` empty ones in a sandbox that has nothing of the agent's but the files that were kept."""
+    """Empties `folders` in a sandbox where the artifacts are all that is the agent's."""
     return f"""\
 (
 mkdir -p /logs/artifacts
@@ -166,6 +170,7 @@ def tests_command(variables: Mapping[str, str]) -> str:
     another process: no program is looked up, and none takes time to start. Processes of other users are left to
     the supervisor. `variables` are those of the verifier, resolved.
     """
+    # __others ran before the tests and are spared: this shell, its supervisor, services that the task keeps
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     return f"""\
 __others=" "
@@ -187,6 +192,7 @@ true
 
 def solution_command(task: Task, files: TaskFiles, variables: Mapping[str, str]) -> str:
     """Runs solution/solve.sh as the oracle, in the working directory."""
+    # tee ends with 0: as with Harbor's oracle, tests alone judge, whatever solve.sh exits with
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     return f"""\
 chmod +x {_paths("/solution", files, "solve.sh")}
@@ -207,6 +213,7 @@ class Secrets:
 
     @classmethod
     def among(cls, templates: Mapping[str, str], resolved: Mapping[str, str]) -> "Secrets":
+        # longest first below: a value may contain another
         taken = (resolved[name] for name, value in templates.items() if TEMPLATE.fullmatch(value))
         return cls(tuple(sorted((value for value in taken if value), key=len, reverse=True)))
 
@@ -240,5 +247,6 @@ def shown_log(printed: str, secrets: Secrets) -> str:
     """The end of the tests' output, of which `log_command` printed more."""
     size, _, end = printed.partition("\n")
     if not (size.isdecimal() and int(size) <= LOG_BYTES):
+        # the cut may go through a character, or through a secret
         end = secrets.beginning_after(end.lstrip("\ufffd"))
     return secrets.hidden_in(end)[-LOG_CHARACTERS:]

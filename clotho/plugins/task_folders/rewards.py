@@ -58,11 +58,12 @@ def _from_json(text: str) -> dict[str, float]:
 
 
 def _number(name: str, value: Any) -> float:
+    # true is an int, and 1.0 as in Harbor
     if not isinstance(value, int | float):
         raise VerificationFailed(f"reward.json: {name[:SHOWN]!r} isn't a number")
     try:
         number = float(value)
-    except OverflowError:
+    except OverflowError:  # JSON has integers of any length
         number = math.inf
     if not math.isfinite(number):
         raise VerificationFailed(f"reward.json: {name[:SHOWN]!r} isn't finite")

@@ -65,6 +65,7 @@ def grading_sandbox(task: Task, choices: Choices = USUAL) -> ItemSandbox:
     config = DockerConfig(
         image=image,
         dockerfile=None if image or dockerfile is None else str(dockerfile.resolve()),
+        # an image that holds the tests needn't have the agent's working directory
         workdir=own.workdir if own and (own.workdir or task.bundles_tests) else task.workdir,
         image_places=True,
         user=verifier.user,
@@ -77,7 +78,7 @@ def grading_sandbox(task: Task, choices: Choices = USUAL) -> ItemSandbox:
 
 
 def local_grading_sandbox(task: Task) -> ItemSandbox:
-    """A local sandbox in place of that container."""
+    """A local sandbox in place of the container of `grading_sandbox`."""
     verifier = task.file.verifier
     if not verifier.separate:
         return local_sandbox(task)

@@ -122,6 +122,7 @@ def _inside(root: Path, path: str, named: str = "its repository") -> Path:
 
 def _checkout(url: str, commit: str) -> Path:
     """The files of a repository at a commit."""
+    # hosts fetch at different times: a branch could be another commit on each
     if COMMIT.fullmatch(commit) is None:
         raise InvalidInput(f"{url}: give a commit of 40 hexadecimal digits after an @, not {commit!r}")
     name = hashlib.sha256(url.encode()).hexdigest()[:16]
@@ -134,6 +135,7 @@ def _checkout(url: str, commit: str) -> Path:
             _git(url, ["-C", str(fetched), "checkout", "--quiet", "--detach", commit])
             shutil.rmtree(fetched / ".git")
             try:
+                # renamed once it is whole: a fetch that dies leaves no folder that others take for it
                 fetched.rename(kept)
             except OSError:
                 if not kept.is_dir():  # else another process was first
@@ -142,6 +144,7 @@ def _checkout(url: str, commit: str) -> Path:
 
 
 def _git(url: str, words: Iterable[str]) -> None:
+    # a private repository fails instead of waiting for a password; git's ext:: URLs would run commands
     variables = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:file"}
     try:
         done = subprocess.run(

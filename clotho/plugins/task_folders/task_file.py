@@ -53,6 +53,7 @@ def _user(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
+    # pydantic takes true for 1
     if isinstance(value, bool):
         raise ValueError("give a number")
     return value

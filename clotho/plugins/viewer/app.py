@@ -289,6 +289,7 @@ def _target(request: Request) -> Target:
 def _whole(request: Request, name: str) -> int:
     """A whole number of the query; 0 where it is none."""
     text = request.query_params.get(name, "")
+    # int() refuses more than 4,300 digits, and an address may have them
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0
 
 

@@ -14,6 +14,7 @@ from clotho.listeners.refused import Refused
 TOKEN = "token"
 """The parameter of an address that has the token."""
 UNKNOWN = "This browser hasn't shown the token: open the address that `clotho view` printed."
+# pages hold hostile texts: markup that got through would still load and run nothing
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -73,6 +74,7 @@ class Guard:
         query = urlencode(
             [(name, value) for name, value in request.query_params.multi_items() if name != TOKEN]
         )
+        # without the token: links, bookmarks and pictures of the page don't show it
         headers = {"location": f"{path}?{query}" if query else path, "set-cookie": self._access.cookie()}
         return Response(status_code=303, headers=headers)
 

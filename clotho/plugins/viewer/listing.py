@@ -84,6 +84,7 @@ def page_of(rows: Sequence[GroupRow], wanted: Wanted) -> Page:
     found = [row for row in rows if wanted.keeps(row)] if wanted.query.keys() - {"sort"} else list(rows)
     name = wanted.sort.removeprefix("-")
     if name in SORTS:
+        # each key gives values of one type, which can be compared; `object` doesn't say so
         found.sort(key=SORTS[name], reverse=wanted.sort.startswith("-"))  # type: ignore[arg-type]
     last = max(0, (len(found) - 1) // PAGE)
     number = min(wanted.page, last)
@@ -185,6 +186,7 @@ def histogram(values: Sequence[float]) -> list[Bar]:
         bars = int((high - low) // width) + 1
     else:
         width, bars = (high - low) / MOST_BARS, MOST_BARS
+    # the greatest value lies on the last edge, and belongs to the last bar
     bins = Counter(min(bars - 1, int((value - low) / width)) for value in values)
     edges = [low + at * width for at in range(bars + 1)]
     return [Bar(f"{_short(edges[at])} to {_short(edges[at + 1])}", bins[at]) for at in range(bars)]

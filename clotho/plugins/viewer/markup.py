@@ -101,6 +101,7 @@ class Allowance:
         self._characters -= len(text)
         if self._characters < 0:
             raise TooMuch
+        # the thread's CPU time: what is shown doesn't depend on how busy the machine is
         begun = time.thread_time()
         self._until = begun + min(TEXT_SECONDS, self._seconds)
         try:
@@ -178,6 +179,7 @@ class Texts:
                 continue
             for line in lines:
                 is_hunk = line.startswith("@@")
+                # of a file that is new or gone, the other name tells the language
                 if not is_hunk and not line.endswith("/dev/null"):
                     language = line.rpartition("/")[2]
                 yield Markup('<span class="line {}">{}</span>').format("hunk" if is_hunk else "file", line)
@@ -190,6 +192,7 @@ class Texts:
         }
         for line in lines:
             sign = line[:1] or " "
+            # a line that is kept is in both texts, so both move on
             shown = [next(texts[each]) for each in texts if sign in (each, " ")][-1]
             kind = SIGNS.get(sign, "same")
             yield Markup('<span class="line {}"><span class="sign">{}</span>{}</span>').format(
@@ -227,6 +230,7 @@ class _Renderer(RendererHTML):
 
 def _parser(allowance: Allowance) -> MarkdownIt:
     """A parser that asks before each step whether it may go on."""
+    # maxNesting above DEEPEST: markdown-it would silently leave out what is deeper
     options = {"html": False, "breaks": True, "linkify": False, "maxNesting": 2 * DEEPEST}
     parser = MarkdownIt("commonmark", options, renderer_cls=_Renderer).enable(["table", "strikethrough"])
 
@@ -250,6 +254,7 @@ def _parser(allowance: Allowance) -> MarkdownIt:
             if token.type in ("heading_open", "heading_close"):
                 token.tag = f"h{min(6, 3 + int(token.tag[1:]))}"
 
+    # before the first rules, so that each step asks; `alt`: also where a paragraph or list looks for its end
     parser.block.ruler.before(
         "table", "go_on", block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
     )
@@ -286,6 +291,7 @@ def _classified(lines: Sequence[str]) -> Iterator[tuple[bool, str]]:
     """Each line of a diff, and whether it is one of a file's text."""
     after_old_name = False
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        # a removed line of `-- ` begins like a file's old name, but no `+++ ` follows it
         is_old_name = line.startswith("--- ") and following.startswith("+++ ")
         heads = (
             is_old_name or after_old_name or line.startswith(HEADINGS) or line[:1] not in ("+", "-", " ", "")

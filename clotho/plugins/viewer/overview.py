@@ -158,6 +158,6 @@ class Overview:
     async def _facts_or_problem(self, run: str) -> RunFacts:
         try:
             return await self.facts(run)
-        except ClothoError as error:
+        except ClothoError as error:  # a damaged run doesn't take the page from all others
             index = self._indexes.of(run)
             return RunFacts(run, None, index, await index.sums(), None, None, None, {}, problem=str(error))

@@ -76,6 +76,7 @@ class Pages:
     def text(self, template: str, **values: Any) -> str:
         """The page; its texts take up to some seconds of a thread."""
         texts = Texts()
+        # by rollout: a comparison shows two, whose files are not the same
         calls = defaultdict[str, Calls](lambda: Calls(texts))
         return self._environment.get_template(template).render(texts=texts, calls=calls, **values)
 

@@ -120,6 +120,7 @@ async def write_report(
 ) -> str:
     """The report on a run as HTML. Raises InvalidInput for a run without a scored group."""
     index = indexes.of(run)
+    # a report is written once: it waits until the whole index is read
     await index.look(None)
     overview = Overview(Journal(store), indexes, workflows)
     facts = await overview.facts(run)
@@ -179,7 +180,7 @@ def _item(rows: Sequence[GroupRow], success: float) -> ItemRow:
 
 
 def effects(rollouts: Sequence[RolloutRow]) -> list[Effect]:
-    """Rewards and lengths by disturbance: where they differ, leaving such rollouts out or in selects."""
+    """Rewards and lengths by disturbance: where these differ, dropping such rollouts changes what is measured."""
     kinds = list(dict.fromkeys(kind for each in rollouts for kind in each.disturbances))
     parts = {"not disturbed": [each for each in rollouts if not each.disturbances]}
     parts |= {kind: [each for each in rollouts if kind in each.disturbances] for kind in kinds}

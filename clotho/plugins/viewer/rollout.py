@@ -125,6 +125,7 @@ class RolloutView:
     def lost_before_verification(self) -> bool:
         """Whether the sandbox of its last call was lost, so that it was verified in another one."""
         lease = self.reward.lease if self.reward is not None else None
+        # only the last page has the last call
         if self.next is not None or lease is None or lease.fidelity is None:
             return False
         calls = (call.entry for turn in self.turns for call in turn.calls if call.entry is not None)
@@ -198,6 +199,7 @@ class _Reader:
         try:
             return await self._journal.read_many(keys, kind)
         except JournalCorrupt:
+            # read_many fails as a whole: alone, each entry says whether it is the damaged one
             return [await self.one(key, kind) for key in keys]
 
     async def turns(
@@ -225,6 +227,7 @@ class _Reader:
         for (number, place, call), result in zip(places, results, strict=True):
             loss = None
             if result is not None and result.lease is not None:
+                # on later pages the lease before the first call isn't known, so neither is a loss
                 if result.lease and lease != result.lease and (lease is not None or not numbers[0]):
                     loss = await self.one(lease_key(rollout, result.lease), LeaseEntry)
                 lease = result.lease
@@ -270,7 +273,7 @@ def _program_turns(
 
 
 async def attempt_failures(journal: Journal, group: str) -> list[SiblingFailure]:
-    """The failures with which attempts at a group ended: attempt by attempt, those of one by rollout."""
+    """The failures that ended attempts at a group, sorted by attempt and then by rollout."""
     attempts = await journal.read_many(await journal.keys(attempt_prefix(group)), AttemptEntry)
     found = [attempt.failures for attempt in attempts if attempt is not None]
     return [each for failures in found for each in sorted(failures, key=lambda failure: failure.workflow)]
@@ -287,7 +290,7 @@ class OpenRollout:
 
 
 async def open_rollouts(journal: Journal, group: str) -> list[OpenRollout]:
-    """The rollouts of a group that have begun, from a listing alone: without their results."""
+    """The rollouts of a group that have begun, by a listing of keys alone: no entry is read."""
     keys = await journal.keys(f"{group}/")
     found = sorted({"/".join(key.split("/")[:3]) for key in keys if _is_of_rollout(key)}, key=_in_order)
     return [

@@ -36,6 +36,7 @@ KEPT_AFTER = 500
 """New groups after which the file is written again."""
 AHEAD = 32
 """Groups after the last scored one that may have begun."""
+# to be raised when rows change: files of another schema are ignored, and written again
 SCHEMA = 3
 
 
@@ -96,6 +97,7 @@ class RunIndex:
 
     async def sums(self) -> RunSums:
         """Sums over the rows, made once for each version of them."""
+        # taken before the wait: rows that come meanwhile make the sums old
         version = self.version
         if self._sums is None or self._sums[0] != version:
             self._sums = version, await asyncio.to_thread(sums_of, self.in_order)
@@ -135,9 +137,8 @@ class RunIndex:
         while self._seen[0][0] < self._looked - RATE_SECONDS:
             self._seen.popleft()
         if self._unwritten >= KEPT_AFTER or (self._unwritten and len(self.rows) == self.total):
-            with suppress(
-                OSError
-            ):  # a full disk costs the next viewer a look through the store, nothing more
+            # a full disk costs the next viewer a look through the store, nothing more
+            with suppress(OSError):
                 await asyncio.to_thread(self._file.write, dict(self.rows))
             self._unwritten = 0
 
@@ -175,6 +176,7 @@ class RunIndex:
             return _present(positions, await journal.read_many(keys, GroupEntry))
         except JournalCorrupt:
             pass
+        # read_many fails as a whole: alone, each group says whether it is the damaged one
         found: dict[int, GroupEntry] = {}
         for position, key in zip(positions, keys, strict=True):
             try:
@@ -240,8 +242,10 @@ class IndexFile:
         """Replace the file. Raises OSError."""
         body = json.dumps([SCHEMA, [[position, *row] for position, row in rows.items()]]).encode()
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # a name of this process's own: another viewer may write the same index now
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
+            # the mode comes before the content, which has texts of items
             temporary.touch(mode=0o600)
             temporary.write_bytes(zstandard.compress(body, 1))
             temporary.replace(self._path)

@@ -61,7 +61,7 @@ def _unsealed(rollout: str, sealed: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Found:
-    """A text in which it was found."""
+    """A place where the text was found."""
 
     rollout: str
     where: str
@@ -111,12 +111,14 @@ def _among(rollout: str, entries: Mapping[str, str], text: str) -> list[Found]:
 
 def found_in(body: str, text: str) -> tuple[str, str, str] | None:
     """The first place of `text` in an entry: what is before it, itself, and what is after it."""
+    # the raw entry is looked through first: most don't have the text, and needn't be parsed
     written = json.dumps(text.lower(), ensure_ascii=False)[1:-1]
     # Arguments of calls are JSON within JSON: their quotes and line breaks are escaped once more.
     twice = json.dumps(written, ensure_ascii=False)[1:-1]
     if not any(form in body.lower() for form in {written, twice}):
         return None
     try:
+        # an entry's first line is its header
         value = json.loads(body.partition("\n")[2])
     except (ValueError, RecursionError):
         return None

@@ -60,6 +60,7 @@ def timeline(
         gaps = _gaps(before, at, start, pauses)
         spans += [Span(gap, KINDS[gap], since - begin, until - since) for gap, since, until in gaps]
         spans.append(Span(kind, label, start - begin, seconds))
+        # calls side by side: the longest ends last, wherever it stands
         at = max(at, start + seconds)
     if reward is not None:
         spans.append(Span("verify", "verification", at - begin, reward.seconds))

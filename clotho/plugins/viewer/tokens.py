@@ -57,6 +57,7 @@ class TokenTexts:
                 cached = try_to_load_from_cache(name, "tokenizer.json")
             except HFValidationError:
                 return None
+            # None, or an object that says the repository is known to have no such file
             if not isinstance(cached, str):
                 return None
             file = Path(cached)

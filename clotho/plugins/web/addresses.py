@@ -33,6 +33,7 @@ def _is_public(address: Address) -> bool:
         return False
     if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
         return False
+    # is_global is True of multicast addresses, and of some reserved ones
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
 
 
@@ -53,6 +54,7 @@ def has_route(text: str) -> bool:
     """Whether this host knows a way to the address; nothing is sent."""
     family = socket.AF_INET6 if ":" in text else socket.AF_INET
     try:
+        # connecting a datagram socket looks for a route, and does nothing else
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((text, 443))
     except OSError:

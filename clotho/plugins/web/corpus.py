@@ -27,6 +27,7 @@ WORD = re.compile(r"\w+")
 MOST_WORDS = 64
 TITLE_WEIGHT = 4.0
 SCHEMA = "CREATE VIRTUAL TABLE documents USING fts5(title, body, url UNINDEXED, tokenize='porter unicode61')"
+# rowid last: documents of equal rank come in the same order each time
 SEARCH = (
     "SELECT title, url, snippet(documents, 1, '', '', ' … ', 48) FROM documents WHERE documents MATCH ?"
     f" ORDER BY bm25(documents, {TITLE_WEIGHT}, 1.0), rowid LIMIT ?"
@@ -42,7 +43,7 @@ _fresh: dict[tuple[Path, Path], tuple[float, Path]] = {}
 
 
 async def in_thread(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """The result of `function` in a thread of the corpora's: many may wait here for an index."""
+    """Run `function` in a thread of the corpora's own pool: many may wait there for an index."""
     return await asyncio.get_running_loop().run_in_executor(_threads, function, *arguments)
 
 
@@ -54,6 +55,7 @@ def search(corpus: str, query: str, limit: int) -> list[Found]:
     words = WORD.findall(query)[:MOST_WORDS]
     if not words:
         return []
+    # quoted: FTS5 takes words such as AND and NEAR for operators
     asked = " OR ".join(f'"{word}"' for word in words)
     with _opened(Path(corpus)) as index:
         rows = index.execute(SEARCH, (asked, limit)).fetchall()
@@ -70,6 +72,7 @@ def document(corpus: str, url: str) -> tuple[str, str] | None:
 @contextmanager
 def _opened(corpus: Path) -> Iterator[sqlite3.Connection]:
     try:
+        # read-only: SQLite would make an empty file where there is none
         with closing(sqlite3.connect(f"{_index(corpus).absolute().as_uri()}?mode=ro", uri=True)) as index:
             yield index
     except (sqlite3.Error, OSError) as error:
@@ -86,6 +89,7 @@ def _index(corpus: Path) -> Path:
         looked = time.monotonic()
         files = _files(corpus)
         stats = [(str(file), (found := file.stat()).st_size, found.st_mtime_ns) for file in files]
+        # the schema, too: an index made by another release isn't read
         digest = hashlib.sha256(json.dumps([SCHEMA, stats]).encode()).hexdigest()[:32]
         path = folder / f"{digest}.sqlite"
         if not path.exists():
@@ -101,6 +105,7 @@ def _make(path: Path, corpus: Path, files: list[Path]) -> None:
     with closing(sqlite3.connect(draft)) as index, index:
         index.execute(SCHEMA)
         index.executemany("INSERT INTO documents VALUES (?, ?, ?)", _documents(corpus, files))
+    # renamed once it is whole: other processes open whatever has this name
     draft.rename(path)
 
 

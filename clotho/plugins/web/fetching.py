@@ -90,6 +90,7 @@ class Fetcher:
     @asynccontextmanager
     async def _response(self, url: httpx.URL, clock: asyncio.Timeout) -> AsyncIterator[httpx.Response]:
         """The response of the first address that takes the connection: one that was checked."""
+        # look-ups share the loop's threads: time that others' take isn't the page's
         with _stopped(clock):
             found = await self._addresses(url)
         for number, address in enumerate(found):
@@ -119,6 +120,7 @@ class Fetcher:
         if refused := [address for address in found if not self._allowed(address)]:
             raise InvalidInput(f"The host {host} has the address {refused[0]}, which isn't a public one")
         routed = [address for address in found if addresses.has_route(address)]
+        # hosts without IPv6 are common; one without IPv4 is offline
         if not routed and any(":" not in address for address in found):
             raise ServiceUnavailable("this host has no route to the web")
         if not routed:
@@ -127,6 +129,7 @@ class Fetcher:
 
     async def _require_names(self, error: Exception) -> None:
         """Raise ServiceUnavailable where no name resolves, rather than this one."""
+        # EAI_NONAME is a name server's answer: this name alone doesn't exist
         failed = isinstance(error, socket.gaierror) and error.errno != socket.EAI_NONAME
         if not failed and not isinstance(error, TimeoutError):
             return
@@ -194,11 +197,13 @@ async def _body(response: httpx.Response) -> bytes:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise InvalidInput(f"The page is packed with {encoding[:40]}, which can't be read")
+    # 32: zlib tells gzip from deflate by their headers
     unpack = None if encoding == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)
     body, packed = bytearray(), 0
     async for piece in response.aiter_raw():
         packed += len(piece)
         try:
+            # never a limit of 0, which zlib takes for none: a body beyond MOST_BYTES is refused below
             body += piece if unpack is None else unpack.decompress(piece, MOST_BYTES + 1 - len(body))
         except zlib.error:
             raise InvalidInput("The page is packed wrongly") from None

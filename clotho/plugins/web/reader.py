@@ -30,6 +30,7 @@ class Unreadable(Exception):
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, 2 * CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    # it writes no file; its output is a pipe, which has no size
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     logging.disable()
     media_type, charset, most = sys.argv[1:]

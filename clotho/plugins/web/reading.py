@@ -60,6 +60,7 @@ def _output(document: Document, most_chars: int) -> bytes:
     except OSError as error:
         raise HostUnavailable(f"no process to read a page in: {error.strerror}") from error
     _, ready, page = (done.stdout or b"").partition(READY)
+    # its own bounds end it by SIGXCPU or a MemoryError: SIGKILL is the host's, mostly for its memory
     killed = isinstance(done, subprocess.CompletedProcess) and done.returncode == -signal.SIGKILL
     if not ready or killed:
         raise HostUnavailable("the process that reads a page was killed, or never came to it")

@@ -1,4 +1,4 @@
-"""One search of a provider: its answer, or a failure that is told by whose doing it is."""
+"""One search of a provider: its answer, or a failure that says whose fault it is."""
 
 import httpx
 
@@ -63,6 +63,7 @@ async def _body(client: httpx.AsyncClient, request: httpx.Request, name: str) ->
                 raise ServiceUnavailable(f"{name} sent more than {MOST_BYTES:,} bytes")
     finally:
         await response.aclose()
+    # else httpx would unpack the body once more
     unpacked = {k: v for k, v in response.headers.items() if k not in ("content-encoding", "content-length")}
     return httpx.Response(response.status_code, headers=unpacked, content=bytes(content), request=request)
 

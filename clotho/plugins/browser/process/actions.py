@@ -12,9 +12,11 @@ from clotho.plugins.browser.process.screenshots import screenshot
 from clotho.plugins.browser.process.session import ACTION_SECONDS, BLANK, Fields, Session
 
 SCHEMES = ("http", "https")
+# goto raises a plain Error with this text for an address that is a download
 DOWNLOAD = "Download is starting"
 MOST_IMAGES = 50
 MOST_VALUE_CHARS = 8_000
+# a page can replace Array.prototype.map and the like, so even lists that scripts here make have any size
 MOST_RESULT_CHARS = 1 << 20
 MILLISECONDS = 1000.0
 SCROLL = "(down) => window.scrollBy(0, (down ? 1 : -1) * 0.8 * window.innerHeight)"
@@ -35,6 +37,7 @@ async def navigate(session: Session, arguments: dict[str, Any]) -> Fields:
     url = url if "://" in url or url.startswith("about:") else f"http://{url}"
     if urlsplit(url).scheme.lower() not in SCHEMES and url != BLANK:
         raise Problem(f"Only http and https pages can be opened, not {url[:100]}")
+    # refusals that requests of the page before met would be told as this one's
     session.proxy.refusals.clear()
     try:
         going = session.page.goto(url, wait_until="domcontentloaded", timeout=session.seconds * MILLISECONDS)
@@ -50,6 +53,7 @@ async def navigate(session: Session, arguments: dict[str, Any]) -> Fields:
             return {**await session.place(), **told}
         raise Problem(_refusal(session) or said(error)) from None
     await session.settle()
+    # over http the proxy's own 403 is a page that loads; over https a refused CONNECT fails above
     if refused := session.proxy.refusals.get((urlsplit(session.page.url).hostname or "").lower()):
         raise Problem(f"Refused: {refused}")
     return {**await session.place(), **await session.snapshot()}
@@ -88,6 +92,7 @@ async def press(session: Session, arguments: dict[str, Any]) -> Fields:
 
 async def back(session: Session, arguments: dict[str, Any]) -> Fields:
     going = session.page.go_back(wait_until="domcontentloaded", timeout=session.seconds * MILLISECONDS)
+    # None alone isn't enough: go_back also returns it for a change of the fragment. Every tab begins at BLANK
     if await session.until_dialog(going) is None and session.dialog is None and session.page.url == BLANK:
         raise Problem("There is no page to go back to")
     return await _after(session)
@@ -100,6 +105,7 @@ async def get_images(session: Session, arguments: dict[str, Any]) -> Fields:
 
 async def console(session: Session, arguments: dict[str, Any]) -> Fields:
     if expression := arguments.get("expression"):
+        # evaluate turns a page's dates and URLs into Python objects that JSON has no type for
         value = json.dumps(await session.until_dialog(session.page.evaluate(expression)), default=str)
         if len(value) > MOST_VALUE_CHARS:
             return {"result": f"{value[:MOST_VALUE_CHARS]} [… {len(value):,} characters]"}
@@ -159,7 +165,7 @@ async def _after(session: Session) -> Fields:
 
 
 async def _element(session: Session, arguments: dict[str, Any]) -> Locator:
-    """Raises Problem where no element has the ref: refs are given by snapshots, so it's vain to wait for one."""
+    """Find the element of a ref; raises Problem at once for none, since only snapshots give elements refs."""
     ref = arguments["ref"].strip().removeprefix("@").removeprefix("ref=")
     found: Locator = session.page.get_by_ref(ref)
     if await session.until_dialog(found.count()) == 0:
@@ -170,6 +176,7 @@ async def _element(session: Session, arguments: dict[str, Any]) -> Locator:
 
 
 def _refusal(session: Session) -> str | None:
+    # any host's: a redirect may have led to another one than the model named
     return next((f"Refused: {reason}" for reason in session.proxy.refusals.values()), None)
 
 

@@ -1,4 +1,4 @@
-"""The workers that wait for calls' answers, and that serve requests of pages to the sandbox meanwhile."""
+"""Connections of workers: each waits for a call's answer, and serves pages' requests to the sandbox meanwhile."""
 
 import asyncio
 import base64
@@ -15,7 +15,7 @@ Fields = dict[str, Any]
 
 
 class Connection:
-    """A worker. Messages are JSON, one on a line."""
+    """A connection to a worker. Messages are JSON, one on a line."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -24,6 +24,7 @@ class Connection:
     async def read(self) -> Fields | None:
         """The next message; None where the worker is gone."""
         line = await self._reader.readline()
+        # a line without an end was cut off when the worker died
         return json.loads(line) if line.endswith(b"\n") else None
 
     async def write(self, message: Fields) -> None:
@@ -39,15 +40,15 @@ class SiteRequest:
 
 
 class SandboxSites:
-    """Requests of a session to the sandbox: numbered, and asked again of the worker that takes a call over.
+    """A session's requests to the sandbox. A worker that takes a call over is asked the open ones again.
 
-    The number is a part of the request's key in the sandbox, where the same request is made once. Those of a
-    browser that was started again within a call follow those of the one before.
+    Each has a number, which is a part of its key in the sandbox: the sandbox answers a key once.
     """
 
     def __init__(self) -> None:
         self._worker: Connection | None = None
         self._open: dict[int, SiteRequest] = {}
+        # a browser that starts again within a call must not reuse numbers, and so answers, of the one before
         self._number = time.time_ns()
 
     async def ask(self, host: str, request: bytes) -> bytes:
@@ -58,6 +59,7 @@ class SandboxSites:
         asked = SiteRequest(message, asyncio.get_running_loop().create_future())
         self._open[number] = asked
         try:
+            # a worker that is gone isn't told: `serve` asks the next one all that is open
             if self._worker is not None:
                 with suppress(ConnectionError):
                     await self._worker.write(message)
@@ -78,7 +80,8 @@ class SandboxSites:
                 one.answer.set_result(base64.b64decode(message["response"]))
 
     def leave(self, worker: Connection) -> None:
-        """End a call: what it was asked and hasn't answered is given up, lest the next one makes it again."""
+        """End a call, and give up its open requests, lest the next call makes them again."""
+        # two attempts may wait for one call; the later one's worker is asked
         if self._worker is not worker:
             return
         self._worker = None

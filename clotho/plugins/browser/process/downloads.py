@@ -21,7 +21,7 @@ class NotKept(Exception):
 
 
 async def downloaded(session: Session) -> Fields:
-    """What the model is told of downloads that the last action began; kept ones are attached to the answer."""
+    """Attach downloads that are kept to the answer; returns a warning of the others for the model."""
     begun, session.downloads = session.downloads, []
     if not begun:
         return {}
@@ -62,10 +62,12 @@ async def _content(download: Download, most: int, session: Session) -> bytes:
 def _read(path: Path, folder: Path, most: int) -> bytes:
     """The content of a regular file below `folder`; the browser, which writes there, may have put a link."""
     try:
+        # O_NONBLOCK: opening a FIFO would wait for its writer
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         raise NotKept("it can't be read") from None
     with os.fdopen(file, "rb") as opened:
+        # O_NOFOLLOW looks at the last part alone, and a folder above may be a link, too
         where = Path(os.readlink(f"/proc/self/fd/{file}"))
         if not stat.S_ISREG(os.fstat(file).st_mode) or not where.is_relative_to(folder.resolve()):
             raise NotKept("it can't be read")
@@ -76,7 +78,7 @@ def _read(path: Path, folder: Path, most: int) -> bytes:
 
 
 async def _forgotten(download: Download) -> None:
-    """Have Chromium delete the file, or end what still comes."""
+    """Have Chromium cancel a download that still runs, and delete its file."""
     try:
         async with asyncio.timeout(1.0):
             await download.cancel()

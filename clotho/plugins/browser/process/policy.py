@@ -18,7 +18,7 @@ class NetworkPolicy:
         self._resolve = resolve
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of a host that may be connected to.
+        """Resolve a host to the addresses that the run allows.
 
         Raises Refused for a host or an address that isn't allowed, OSError for a host without addresses.
         """

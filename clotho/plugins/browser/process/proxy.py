@@ -44,6 +44,7 @@ class FilteringProxy:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        # a closed server's connections stay open: pages of the context before would go on with them
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -77,6 +78,7 @@ class FilteringProxy:
             else:
                 raise Refused(f"{url.scheme or 'no'} scheme: only http and https pages are served")
         except (Refused, ValueError) as refused:
+            # pages choose the hosts, and could fill this process's memory with them
             if len(self.refusals) < MOST_REFUSALS:
                 self.refusals[host] = str(refused)
             await _answer(writer, "403 Forbidden", f"Refused: {refused}")
@@ -98,7 +100,7 @@ class FilteringProxy:
         await _both_ways(reader, writer, there, out)
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to one of the addresses that were checked: the name isn't resolved again."""
+        """Connect to an address that was checked: a second look-up of the name may answer with a private one."""
         failure: Exception = OSError(f"{host} has no address")
         async with asyncio.timeout(CONNECT_SECONDS):
             for address in await self._policy.addresses(host, port):
@@ -118,6 +120,7 @@ class FilteringProxy:
         writer: asyncio.StreamWriter,
     ) -> None:
         if method == "CONNECT" or scheme != "http":
+            # sites are commands that answer plain requests: they have no certificate, and a tunnel shows no request
             raise Refused(f"{host} is served over http alone")
         length = re.search(rb"(?im)^content-length:\s*(\d+)\s*$", head)
         size = int(length[1]) if length else 0
@@ -128,12 +131,13 @@ class FilteringProxy:
 
 
 def _origin_form(head: str) -> bytes:
-    """The request as a server expects it, for one answer on the connection."""
+    """Turn a proxy's request into a server's, for one answer on the connection."""
     line, *headers = head.removesuffix("\r\n\r\n").split("\r\n")
     method, target, *_ = [*line.split(" "), "", ""]
     found = urlsplit(target)
     path = (found.path or "/") + (f"?{found.query}" if found.query else "")
     kept = [each for each in headers if each.partition(":")[0].strip().lower() not in DROPPED]
+    # close: a browser reuses its connection to a proxy for other hosts, which would be asked here unchecked
     return "\r\n".join([f"{method} {path} HTTP/1.1", *kept, "Connection: close", "", ""]).encode("latin-1")
 
 
@@ -145,6 +149,7 @@ async def _both_ways(
 ) -> None:
     sending = asyncio.ensure_future(_pump(reader, out, MOST_RESPONSE_BYTES))
     try:
+        # the server's end is the end of both: a browser keeps its own side open
         await _pump(there, writer, MOST_RESPONSE_BYTES)
     finally:
         sending.cancel()

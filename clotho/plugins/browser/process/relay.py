@@ -14,9 +14,11 @@ CHUNK = 1 << 16
 
 def main() -> None:
     folder, first, ports, *command = sys.argv[1:]
+    # before the browser starts: it must find every port of its proxies open
     listeners = {
         port: socket.create_server(("127.0.0.1", port)) for port in range(int(first), int(first) + int(ports))
     }
+    # before any thread: a fork copies locks as they are, but only the thread that forks
     browser = os.fork()
     if browser == 0:
         os.execv(command[0], command)
@@ -26,6 +28,7 @@ def main() -> None:
     for port, listener in listeners.items():
         threading.Thread(target=relay, args=(listener, f"{folder}/{port}"), daemon=True).start()
     _, status = os.waitpid(browser, 0)
+    # masked: the code of a signal is negative
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 

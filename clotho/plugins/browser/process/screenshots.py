@@ -12,6 +12,7 @@ from clotho.plugins.browser.process.session import ACTION_SECONDS, VIEWPORT, Ses
 QUALITY = 80
 MOST_BOXES = 80
 BOX_SECONDS = 1.0
+# the page's styles don't reach the boxes in a shadow root; nor do its scripts, as it is closed
 DRAW = """(boxes) => {
     const host = document.createElement('div');
     const root = host.attachShadow({mode: 'closed'});
@@ -53,7 +54,7 @@ async def _taken(page: Page, boxes: list[Fields]) -> bytes:
 
 
 async def _boxes(session: Session) -> list[Fields]:
-    """Where the elements are that can be acted on, as far as they are in view."""
+    """Find the boxes of the elements in view that can be acted on."""
     refs = snapshots.REF.findall(snapshots.compact(await session.tree()))[:MOST_BOXES]
     found = await asyncio.gather(*(_box(session, ref) for ref in refs))
     return [box for box in found if box is not None]

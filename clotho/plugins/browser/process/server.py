@@ -22,6 +22,7 @@ SOCKET = "socket"
 MOST_SESSIONS = 64
 MOST_MEMORY_BYTES = 8 << 30
 """Memory of Chromium's processes together, beyond which the largest page is ended."""
+# 16 MiB of downloads, or of a site's answer, are 22 MiB in base64
 MOST_LINE_BYTES = 64 << 20
 LOOK_SECONDS = 2.0
 OPENING_PAUSES = (0.1, 0.5, 2.0)
@@ -105,6 +106,7 @@ class Server:
             answer = work.result()
         except Error as error:  # no browser can be started
             answer = {"failed": said(error)}
+        # a dead driver fails every call: once this process has ended, the worker starts another with a new driver
         if "failed" in answer or not answer["result"]["success"]:
             await self._require_driver()
         await worker.write(answer)
@@ -114,12 +116,14 @@ class Server:
         try:
             await (await self._driver.request.new_context()).dispose()
         except Error:
+            # sys.exit would first unwind `async_playwright`, which talks to the driver
             os._exit(1)
 
     async def _session(self, asked: Fields) -> Session | None:
-        """The session, made if there is room, for which the least used one makes way; None: there is none."""
+        """Find or make the session; the least recently used idle one makes way. None where all are busy."""
         name = asked["session"]
         await self._chromium()  # before the call is claimed: one that can't be made yet is not begun
+        # in a loop: another call may take the slot that was freed, or open this session, meanwhile
         while name not in self._sessions and not self._slots:
             idle = next((each for each, one in self._sessions.items() if not one.lock.locked()), None)
             if idle is None:
@@ -139,11 +143,13 @@ class Server:
             await self._end(name)
 
     async def _end(self, name: str) -> None:
+        # before it is closed: a call that comes meanwhile gets a session of its own, on another slot
         del self._sites[name]
         session = self._sessions.pop(name)
         try:
             await session.close()
         finally:
+            # only now: a session on the same slot would lose its socket when this one's proxy stops
             self._slots.add(session.slot)
 
     async def _chromium(self) -> Browser:
@@ -151,7 +157,9 @@ class Server:
             if self._browser is None or not self._browser.is_connected():
                 self._browser = await self._driver.chromium.launch(
                     executable_path=self._program,
+                    # nobody listens there: what belongs to no context has no way out
                     proxy={"server": "http://127.0.0.1:1"},
+                    # MiB of a page's JavaScript: a page beyond them crashes alone, long before MOST_MEMORY_BYTES
                     args=["--js-flags=--max-old-space-size=1024", "--disable-extensions"],
                 )
                 self._browser.on("disconnected", self._lost)
@@ -193,6 +201,7 @@ class Server:
         note: Fields = {}
         if not session.alive or session.last != call["expect"]:
             rebuilt = await self._reopen(session, call)
+            # a rollout's first call finds no context, and none was lost
             note = {} if call["expect"] is None else {"note": rebuilt}
         if begun:
             return {"success": False, **await _present(session), "error": INTERRUPTED, **note}

@@ -26,6 +26,7 @@ from clotho.plugins.browser.process.policy import NetworkPolicy
 from clotho.plugins.browser.process.proxy import FilteringProxy, Site
 
 ACTION_SECONDS = 10.0
+# pages that poll are never at rest
 SETTLE_SECONDS = 5.0
 QUIET_SECONDS = 0.05
 KEPT_CALLS = 8
@@ -34,6 +35,7 @@ MOST_MESSAGE_CHARS = 500
 MOST_PAGES = 8
 MOST_DOWNLOADS = 8
 """Files of one call; further ones are cancelled."""
+# storage is journalled after each call that changes it
 MOST_STORAGE_CHARS = 256_000
 MOST_URL_CHARS = 8_000
 VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
@@ -48,7 +50,7 @@ class Ended(Exception):
 
 
 class Session:
-    """A browser context. `browser` starts a browser where there is none."""
+    """A rollout's browser context, and the proxy that is its pages' only way to the network."""
 
     def __init__(
         self, slot: int, folder: Path, rollout: str, settings: Mapping[str, Any], sites: Mapping[str, Site]
@@ -94,13 +96,16 @@ class Session:
         await self.close_context()
         await self.proxy.start()
         self._context = await browser.new_context(
+            # <-loopback>: Chromium asks no proxy for localhost, which here is its own network namespace
             proxy={"server": f"http://127.0.0.1:{FIRST_PORT + self.slot}", "bypass": "<-loopback>"},
             storage_state=storage,  # type: ignore[arg-type]
             accept_downloads=bool(self.downloads_bytes),
+            # a service worker would answer from caches that the journalled state doesn't have
             service_workers="block",
             viewport=VIEWPORT,
         )
         self._storage = storage
+        # before the first page is opened: `page` is found by these events
         self._context.on("page", self._opened)
         self._context.on("request", self._begun)
         self._context.on("requestfinished", self._over)
@@ -127,6 +132,7 @@ class Session:
             self._unfinished.cancel()
             self._unfinished = None
         if context is not None:
+            # a context may have gone with its browser, or its page may hang: the slot is needed either way
             with suppress(Error, TimeoutError):
                 async with asyncio.timeout(ACTION_SECONDS):
                     await context.close()
@@ -138,9 +144,10 @@ class Session:
         await self.proxy.stop()
 
     async def once(self, key: str, work: Callable[[], Awaitable[Fields]]) -> Fields:
-        """The answer of a call, which is made once however often it is asked for."""
+        """Make a call once, however often it is asked for; returns its answer."""
         if key not in self.calls:
-            for earlier in self.calls.values():  # files are large, and were asked for in vain or received
+            # the rollout's next call has come: its worker has the files, or asks for them no more
+            for earlier in self.calls.values():
                 if earlier.done() and not earlier.cancelled() and earlier.exception() is None:
                     earlier.result().pop("attached", None)
             self.calls[key] = asyncio.ensure_future(work())
@@ -148,19 +155,19 @@ class Session:
                 self.calls.popitem(last=False)
         try:
             return await asyncio.shield(self.calls[key])
-        except (
-            Exception
-        ):  # it has no answer, as where no browser could be started: the next attempt tries again
+        except Exception:
+            # it has no answer, as where no browser could be started: the next attempt tries again
             self.calls.pop(key, None)
             raise
 
     async def until_dialog(self, action: Awaitable[Result]) -> Result | None:
-        """The result of an action; None where a dialog holds it up, which is then finished by its answer.
+        """Wait for an action; None where a dialog holds it up, whose answer then finishes it.
 
         Raises Ended where the page goes meanwhile.
         """
         task = asyncio.ensure_future(action)
         while True:
+            # no await lies between the looks below and this: no change is missed
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
             await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,6 +179,7 @@ class Session:
                     if not self.alive:
                         raise Ended from None
                     raise
+            # Playwright's action returns when the dialog is closed, and only the model's next call closes it
             if self.dialog is not None:
                 self._unfinished = task
                 return None
@@ -192,6 +200,7 @@ class Session:
         with suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_SECONDS):
                 quiet = 0
+                # two looks: scripts begin a request some time after they were given an answer
                 while quiet < 2 and self.dialog is None and self.alive:
                     await asyncio.sleep(QUIET_SECONDS)
                     quiet = 0 if self._loading else quiet + 1
@@ -205,7 +214,7 @@ class Session:
                     await self._changed.wait()
 
     async def tree(self) -> str:
-        """The page's accessibility tree, with refs; it is the latest, which refs are looked up in."""
+        """Take the page's accessibility tree, whose refs replace those of the tree before."""
         tree = await self.until_dialog(self.page.aria_snapshot(mode="ai", timeout=ACTION_SECONDS * 1000))
         return tree or ""
 
@@ -229,11 +238,12 @@ class Session:
         return {"url": self.page.url[:MOST_URL_CHARS], "title": (title or "")[:MOST_MESSAGE_CHARS]}
 
     async def saved(self) -> Fields:
-        """The state from which the context can be opened again; its storage where it has changed and can be read.
+        """The state to open the context again from; it has the storage if that has changed and can be read.
 
         Raises Ended where no page is open.
         """
         url = self.page.url
+        # history.pushState takes URLs of any length, and the journal doesn't
         state: Fields = {"url": url if len(url) <= MOST_URL_CHARS else BLANK, "last": self.last}
         if self.dialog is not None:
             return state  # the page answers nothing until the dialog is answered
@@ -265,6 +275,7 @@ class Session:
     def _closed(self, page: Page) -> None:
         if page in self._pages:
             self._pages.remove(page)
+        # requests of a page that is gone may get no event of their end: `settle` would wait for them
         self._loading.clear()
         self._changed.set()
 
@@ -280,6 +291,7 @@ class Session:
         self._loading.discard(request)
 
     async def _asked(self, dialog: Dialog) -> None:
+        # a page that asks whether to leave it would hold up every navigation
         if dialog.type == "beforeunload":
             with suppress(Error):
                 await dialog.accept()

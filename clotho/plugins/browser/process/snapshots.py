@@ -4,6 +4,7 @@ import re
 
 MOST_CHARS = 8_000
 CUT = "\n[… cut at {:,} of {:,} characters: scroll doesn't change this; look for parts with browser_console]"
+# f2e5 is element 5 of a frame
 REF = re.compile(r" \[ref=(f?\d*e\d+)\]")
 WRAPPER = re.compile(r"^\s*- (generic|group|none|presentation)( \[[^\]]*\])*:$")
 INERT = re.compile(
@@ -26,10 +27,12 @@ def compact(tree: str) -> str:
         depth = len(line) - len(line.lstrip())
         while wrappers and wrappers[-1] >= depth:
             wrappers.pop()
+        # sites make elements of any role clickable; Playwright marks what the pointer changes over
         clickable = "[cursor=pointer]" in line
         if WRAPPER.match(line) and not clickable:
             wrappers.append(depth)
             continue
+        # Playwright indents by two spaces: children of wrappers that are left out move up
         line = line[2 * len(wrappers) :]
         lines.append(REF.sub("", line) if INERT.match(line) and not clickable else line)
     return "\n".join(lines)
