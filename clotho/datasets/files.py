@@ -13,6 +13,7 @@ from clotho.errors import InvalidInput, Unavailable
 from clotho.rollouts.item import Item
 
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
+# the csv module's own limit of 131,072 characters is less than a long prompt
 LONGEST_FIELD = 1 << 27
 EXTRA = "install clotho-rollouts[datasets]"
 
@@ -31,6 +32,7 @@ def jsonl_rows(path: Path) -> Iterator[Item]:
 def _object(path: Path, number: int, line: bytes) -> Item:
     try:
         item = ITEM.validate_json(line)
+        # pydantic accepts NaN and infinities as JSON values
         json.dumps(item, allow_nan=False)
         return item
     except ValidationError as error:
@@ -41,8 +43,9 @@ def _object(path: Path, number: int, line: bytes) -> Item:
 
 
 def csv_rows(path: Path) -> Rows:
-    """Rows by the names in the first one; all values are text."""
+    """Rows keyed by the names in the first row; all values are text."""
     csv.field_size_limit(LONGEST_FIELD)
+    # -sig: spreadsheets begin UTF-8 with a mark, which would be a part of the first name
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, strict=True)
         try:
@@ -68,6 +71,7 @@ def parquet_rows(path: Path) -> Rows:
         raise InvalidInput(f"Parquet files need pyarrow: {EXTRA}") from error
     try:
         with parquet.ParquetFile(path) as file:
+            # by batches: a file may be larger than memory
             for batch in file.iter_batches():
                 yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
@@ -91,6 +95,7 @@ def packaged_rows(config: DatasetConfig) -> Rows:
         loaded = load_dataset(config.source, config.subset, split=config.split, revision=config.revision)
     except ConnectionError as error:
         raise Unavailable(f"dataset {config.source}: the hub can't be reached: {error}") from error
+    # a dataset that isn't there, and a subset or split that it hasn't
     except (FileNotFoundError, ValueError) as error:
         raise InvalidInput(f"dataset {config.source}: {error}") from error
     if isinstance(loaded, DatasetDict):

@@ -27,7 +27,7 @@ def dataset_items(config: DatasetConfig) -> Iterator[Item]:
 
 
 def chosen_items(choice: ItemChoice, items: Iterable[Item], source: str) -> Iterator[Item]:
-    """The items that are chosen of those of `source`, in an order that is the same every time.
+    """The chosen ones of `items`, which come from `source`, in an order that is the same every time.
 
     Raises InvalidInput for ids that no item has.
     """

@@ -93,7 +93,7 @@ class AuthorProcess:
         self._run = OwnProcess(_loop_of_the_author())
 
     async def serve(self) -> None:
-        """Answer the worker until it closes the channel."""
+        """Answer the worker's calls. Raises Closed once the worker has closed the channel."""
         while True:
             message = await self._channel.receive()
             if "reply" in message.fields:
@@ -124,6 +124,7 @@ class AuthorProcess:
         usage = {"descriptors": _descriptors()}
         try:
             await self._channel.send(Message({**answer.fields, **usage, "answered": number}, answer.blobs))
+        # json.dumps raises before a byte is written: the channel can still take another message
         except (TypeError, ValueError) as error:
             fields = error_fields(EnvironmentFailed(f"its answer isn't JSON: {described(error)}"))
             await self._channel.send(Message({**fields, **usage, "answered": number}))
@@ -160,6 +161,7 @@ class AuthorProcess:
             case "compute_reward":
                 return await self._compute_reward(author, fields, blobs, calls)
             case "blames_agent":
+                # it tries the verifier once more, which may take as long as a verification
                 if (seconds := await author.verification_seconds(fields["item"])) is not None:
                     await calls.extend(seconds)
                 return Message({"blames": await author.blames_agent(fields["item"], calls, 0.0)})
@@ -186,6 +188,7 @@ class AuthorProcess:
             {
                 "config": environment.config.model_dump(mode="json"),
                 "functions": [each.description.model_dump() for each in author.functions.values()],
+                # the worker imports these modules itself: calls of Tool classes are made there
                 "tool_modules": [name for name in modules if any(tools_in(sys.modules[name]))],
                 "evaluates": author.evaluates,
                 "max_processes": kind.max_processes,
@@ -199,6 +202,7 @@ class AuthorProcess:
         if (asked := await author.verification_seconds(item)) is not None:
             await calls.extend(asked)
         result = AgentResult.model_validate_json(blobs[0])
+        # 0.0 bounds nothing: the worker watches the time, and kills this process
         reward = await author.compute_reward(item, result, calls, 0.0)
         names, contents = packed_files(reward.artifacts)
         shown = {"score": reward.score, "breakdown": reward.breakdown, "log": reward.log}
@@ -218,7 +222,7 @@ class AuthorProcess:
         except Exception as error:
             made = refusal(f"Tool execution failed: {truncate_middle(described(error))}")
         finally:
-            context.cleanup()
+            context.cleanup()  # a thread that the function has left behind makes no more calls
         return Message({"outcome": made.model_dump(mode="json")})
 
     async def _ask(self, fields: dict[str, Any], blobs: Blobs) -> Message:
@@ -241,7 +245,7 @@ def _descriptors() -> int:
 
 
 def _loop_of_the_author() -> asyncio.AbstractEventLoop:
-    """A loop in a thread, for the author's coroutines: one that blocks it holds the channel up no more."""
+    """Start a loop in a thread for the author's coroutines: one that blocks doesn't hold up the channel."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="author", daemon=True).start()
     return loop
@@ -250,7 +254,7 @@ def _loop_of_the_author() -> asyncio.AbstractEventLoop:
 def _bind_to_worker(parent: int) -> None:
     """End with the worker, and have no more descriptors than an author's code needs."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # A worker that died before the kernel was asked leaves nothing to be told of.
+    # a worker that died before this prctl causes no signal any more
     if os.getppid() != parent:
         os._exit(1)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -271,6 +275,7 @@ async def _serve(end: socket.socket) -> None:
 def main() -> NoReturn:
     descriptor, parent = map(int, sys.argv[1:3])
     _bind_to_worker(parent)
+    # an author's module may parse the command line
     sys.argv[1:] = []
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)

@@ -21,7 +21,7 @@ MOST_MESSAGE = 8 << 30
 
 @dataclass(frozen=True)
 class Message:
-    """One message: JSON fields, and byte strings in an order that the fields give a meaning."""
+    """One message: JSON fields, and byte strings; the fields say what each of these is."""
 
     fields: Mapping[str, Any]
     blobs: Sequence[bytes] = ()
@@ -45,7 +45,7 @@ class Channel:
     async def send(self, message: Message) -> None:
         """Raises Closed once the other end has gone, and ValueError for fields that aren't JSON."""
         head = json.dumps(message.fields, ensure_ascii=True).encode()
-        # Written without a pause between the parts: several tasks send on one channel.
+        # Written without an await between the parts: several tasks send on one channel.
         self._writer.write(HEADER.pack(len(message.blobs), len(head)))
         self._writer.write(b"".join(LENGTH.pack(len(blob)) for blob in message.blobs) + head)
         for blob in message.blobs:
@@ -64,6 +64,7 @@ class Channel:
                 raise Closed(f"a message of {max((length, *lengths))} bytes")
             fields = json.loads(await self._reader.readexactly(length))
             return Message(fields, [await self._reader.readexactly(each) for each in lengths])
+        # ValueError: something else wrote into the channel, so where messages begin is lost
         except (OSError, asyncio.IncompleteReadError, ValueError) as error:
             raise Closed(str(error)) from error
 
@@ -72,7 +73,7 @@ class Channel:
 
 
 def error_fields(error: BaseException) -> dict[str, Any]:
-    """An error of Clotho's as JSON, by the name of its class."""
+    """Describe an error of Clotho's as JSON, by the name of its class."""
     fields: dict[str, Any] = {"error": type(error).__name__, "text": str(error)}
     if (exhausted := getattr(error, "exhausted", None)) is not None:
         fields["exhausted"] = exhausted
@@ -87,6 +88,7 @@ def error_of(fields: Mapping[str, Any]) -> Exception:
     text = str(fields["text"])
     if not (isinstance(kind, type) and issubclass(kind, ClothoError)):
         return EnvironmentFailed(text)
+    # its constructor takes a reason, which `error_fields` doesn't send
     if kind is errors.GroupRejected:
         return errors.GroupRejected(errors.Rejection.ENVIRONMENT_FAILED, text)
     error: ClothoError = kind(text)
@@ -98,7 +100,7 @@ def error_of(fields: Mapping[str, Any]) -> Exception:
 
 
 def packed_files(files: Mapping[str, str | bytes]) -> tuple[list[str], list[bytes]]:
-    """Files as their paths, and their contents in the same order."""
+    """The paths of files, and their contents in the same order."""
     return list(files), [text.encode() if isinstance(text, str) else text for text in files.values()]
 
 

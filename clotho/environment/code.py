@@ -48,6 +48,7 @@ class Code(FrozenModel):
         for module in self.modules:
             for text in (module.name, module.source):
                 content = text.encode(errors="surrogatepass")
+                # with its length: texts that are divided in another way would else have the same digest
                 digest.update(len(content).to_bytes(8) + content)
         return digest.hexdigest()[:16]
 
@@ -71,7 +72,7 @@ def is_kept_module(name: str) -> bool:
 
 
 def read_code(module: str) -> Code | None:
-    """The source of `module` and of what it imports from its project, functions' own imports included.
+    """Read `module` and what it imports from its project, also inside functions.
 
     None where no source of `module` is on this host.
     """
@@ -118,6 +119,7 @@ def _closure(module: str) -> list[Found]:
         top = name.partition(".")[0]
         if name in found or top == OWN_PACKAGE:
             continue
+        # its own package is searched where it is installed, too: `source_files` hides it from agents
         each = found[name] = _locate(name, everywhere if top == own else projects)
         if each is None:
             continue
@@ -171,11 +173,12 @@ def _imported_names(tree: ast.AST, at: Found) -> Iterator[str]:
                 base = ".".join([*above, *([base] if base else [])])
             if base:
                 yield base
+                # a name may be a submodule; _locate finds nothing for the others
                 yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
 def _text(file: Path) -> str:
-    """The text of a source file in its own encoding; bytes that are none are told by who imports it."""
+    """Read a source file in its own encoding; the import of a file with bad bytes reports them, not this."""
     content = file.read_bytes()
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
@@ -194,6 +197,7 @@ class KeptLoader(importlib.machinery.SourceFileLoader):
         super().__init__(module.name, path)
         self._source = module.source
 
+    # not the inherited one: it would load a .pyc of the file on the disk
     def get_code(self, fullname: str) -> CodeType:
         lines = self._source.splitlines(keepends=True)
         # Without a time of its own, an entry is never compared with the file, which may have been edited.
@@ -205,7 +209,7 @@ class KeptLoader(importlib.machinery.SourceFileLoader):
 
 
 class KeptModules(MetaPathFinder):
-    """Finds the modules of a run's code before the path is looked at."""
+    """Finds the modules of a run's code, ahead of the finder that searches sys.path."""
 
     def __init__(self, code: Code) -> None:
         self._modules = {module.name: module for module in code.modules}

@@ -42,12 +42,13 @@ def tool(
     """Declare a typed function a tool: its name, signature and docstring are what the model is shown.
 
     `idempotent`: a call that was interrupted may be repeated. `read_only`: it changes nothing at all, and
-    `parallel_tools` may run its calls side by side. `seconds`: after which a call is given up. Raises InvalidInput
+    `parallel_tools` may run its calls side by side. A call is given up after `seconds`. Raises InvalidInput
     for a function without types or a docstring.
     """
     declaration = Declaration(toolset, idempotent or read_only, read_only, seconds)
 
     def declare(declared: Function) -> Function:
+        # only for what it raises: a mistake shows where the module is imported
         signature_of(declared)
         setattr(declared, DECLARED, declaration)
         return declared

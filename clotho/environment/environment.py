@@ -22,6 +22,7 @@ from clotho.tools.tool import COMMAND_SECONDS
 
 MOST_ARTIFACTS = 64 << 20
 """Bytes of a rollout's artifacts."""
+# all of them are in memory at once; without a choice they are drawn one by one
 MOST_CHOSEN_FROM = 1_000_000
 """Items of an environment that can be shuffled, sampled or chosen by id."""
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
@@ -182,7 +183,7 @@ class Environment:
     async def next_item(self) -> Item | None:
         """The next of the chosen items: rows of the configured dataset, or what `get_next_item` gives.
 
-        Raises EnvironmentFailed for what is no item, and InvalidInput where there are too many to choose from.
+        Raises EnvironmentFailed for what isn't an item, and InvalidInput where there are too many to choose from.
         """
         dataset, choice = self.config.dataset, self.config.item_choice
         if dataset is None and choice is None:
@@ -228,6 +229,7 @@ def json_item(drawn: Any) -> Item:
         raise EnvironmentFailed(f"get_next_item returned {drawn!r:.200}: an item is a JSON object")
     try:
         item = ITEM.validate_python(dict(drawn))
+        # pydantic accepts NaN and infinities as JSON values
         json.dumps(item, allow_nan=False)
         return item
     except (ValidationError, ValueError) as error:

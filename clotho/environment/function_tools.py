@@ -33,6 +33,7 @@ class FunctionTool(Tool):
         try:
             made = await type(self).caller(call, WorkspaceCalls(workspace, context.claim))
         except Exception as error:
+            # what `ctx` met comes first: the function's error may follow from it
             if (failure := _infrastructure(workspace)) is not None:
                 if isinstance(failure, CommandConflict):  # an interrupted attempt had run other commands
                     return problem(INTERRUPTED)
@@ -64,7 +65,7 @@ class WorkspaceCalls:
     first: Callable[[], Awaitable[bool]]
 
     async def claim(self) -> bool:
-        """Raises what `CallContext.claim` raises, which is the call's failure wherever the author's code runs."""
+        """Claim the call; keep an error as the workspace's failure: it counts wherever the author's code runs."""
         try:
             return await self.first()
         except ClothoError as error:
@@ -95,13 +96,13 @@ class WorkspaceCalls:
 
 
 def _infrastructure(workspace: Workspace) -> Exception | None:
-    """The failure that the function's `ctx` met, unless it is one that its author may handle."""
+    """The failure that the function's `ctx` met, unless the author may handle it."""
     failure = workspace.failure
     return None if isinstance(failure, FileRefused | InvalidInput) else failure
 
 
 def _workspace(context: CallContext) -> Workspace:
-    """The sandbox as the function's `ctx` has it: its commands begin where the model's last one ended."""
+    """The workspace of the function's `ctx`: its commands begin where the model's last one ended."""
     assert context.dispatcher is not None, "a function was called without a dispatcher"
 
     async def opened() -> Any:
@@ -122,7 +123,7 @@ def _workspace(context: CallContext) -> Workspace:
 
 
 def function_tool(described: FunctionDescription, caller: Caller) -> FunctionTool:
-    """The tool that a declared function is."""
+    """Make the tool of a declared function."""
     members = {
         "name": described.name,
         "toolset": described.toolset,
@@ -132,6 +133,7 @@ def function_tool(described: FunctionDescription, caller: Caller) -> FunctionToo
         "changes_workspace": not described.read_only,
         "read_only": described.read_only,
         "function": described,
+        # a plain function would be bound to the tool as a method
         "caller": staticmethod(caller),
     }
     kind: type[FunctionTool] = type(described.name, (FunctionTool,), members)

@@ -31,7 +31,7 @@ Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class NotJson(Exception):
-    """A function's result, or the state that it left, that is no JSON."""
+    """A function's result, or the state that it left, isn't JSON."""
 
 
 class FunctionDescription(FrozenModel):
@@ -87,6 +87,7 @@ class DeclaredFunction:
         except ValidationError as error:
             return refusal(f"Invalid arguments for {name}: {field_errors(error)}")
         owner = self._owner(state)
+        # claimed as late as this: a call that is refused above was never begun
         if not await claim() and not self.declaration.idempotent:
             return problem(INTERRUPTED)
         contexts: dict[str, ToolContext | AsyncToolContext] = {
@@ -95,6 +96,7 @@ class DeclaredFunction:
         }
         function = self.function if owner is None else partial(self.function, owner)
 
+        # the state is taken where the function runs: a large one would hold up the event loop
         def called() -> Any:
             returned = function(**given, **contexts)
             return awaited(returned) if inspect.isawaitable(returned) else outcome(returned)
@@ -130,11 +132,12 @@ def _as_text(returned: Any) -> str:
             plain = json.dumps(plain, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise NotJson(str(error)[:MOST_ERROR_CHARS]) from error
+    # half a character, which no file or request can hold, becomes ?
     return str(plain).encode(errors="replace").decode()
 
 
 def _state(owner: StatefulTools | None, before: JsonValue) -> dict[str, JsonValue]:
-    """The slot that the call changed; raises NotJson for state that is none."""
+    """The slot that the call changed; raises NotJson for a state that isn't JSON."""
     if owner is None:
         return {}
     name = type(owner).__name__

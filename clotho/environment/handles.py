@@ -56,12 +56,13 @@ class WorkClock:
         return None if self.limit is None else self.limit - self.spent
 
     def extend(self, seconds: float) -> None:
-        """Let a larger limit win."""
+        """Raise the limit to `seconds`, unless it is larger or there is none."""
         if self.limit is not None:
             self.limit = max(self.limit, seconds)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
+        # waits of calls side by side overlap: their time is taken off once
         if not self._waits:
             self._since = monotonic()
         self._waits += 1
@@ -138,7 +139,7 @@ class EnvironmentHandle(Protocol):
     async def compute_reward(
         self, item: Item, result: AgentResult, calls: ContextCalls, seconds: float
     ) -> Reward:
-        """`seconds`: of the author's code and its commands, unless the item asks for more."""
+        """`seconds` bound the author's code and its commands, unless the item asks for more."""
 
     async def blames_agent(self, item: Item, calls: ContextCalls, seconds: float) -> bool:
         """Whether a verifier that failed twice fails by the agent's doing."""

@@ -30,6 +30,7 @@ from clotho.rollouts.rollout import as_bytes
 from clotho.sandbox.item import ItemSandbox
 from clotho.tools.tool import Tool, ToolOutcome, is_tool
 
+# a verifier blocks its thread while its commands run
 THREADS = 64
 MOST_FRAMES = 6
 
@@ -97,15 +98,16 @@ class OwnProcess:
         except BaseException as error:
             if isinstance(error, Exception) and not isinstance(error, StopIteration):
                 raise
+            # asyncio's futures refuse StopIteration, and an exit would end the loop that serves the channel
             raise Unusual(described(error)) from error
 
 
 class Unusual(RuntimeError):
-    """An author's code raised what isn't an Exception, or StopIteration; that is its cause."""
+    """The author's code raised an exit or a StopIteration, which is the cause of this."""
 
 
 async def _usual(result: Awaitable[Any]) -> Any:
-    """Exits would end the author's event loop."""
+    """Await `result`; raise an exit as Unusual, since it would end the author's event loop."""
     try:
         return await result
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
@@ -132,7 +134,7 @@ def own_frames(error: BaseException) -> str:
 
 
 class InProcessEnvironment:
-    """An instance of this process's behind the interface that workers call."""
+    """An instance in this process, behind the interface that workers call."""
 
     fingerprint = ""
 
@@ -219,7 +221,7 @@ async def called_in_thread(
     try:
         return await function.call(call.arguments, call.state, context, calls.claim, run)
     finally:
-        context.cleanup()
+        context.cleanup()  # a function that timed out goes on in its thread: it makes no more calls
 
 
 async def _next_items(environment: Environment, number: int) -> tuple[Item, ...]:

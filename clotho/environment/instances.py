@@ -85,8 +85,9 @@ class EnvironmentProcesses(Environments):
         code = await self._code(manifest, current)
         fingerprint = "" if code is None else code.fingerprint
         key = f"{manifest.environment} {fingerprint} {sorted(manifest.environment_config.items())}"
+        # popped and put back: the dictionary's order is that of the last use, which `_end_oldest` goes by
         if (served := self._pools.pop(key, None)) is None:
-            # Not awaited before it is known: a second caller finds the pool, and waits for the first's process.
+            # no await before it is in the dictionary: a second caller finds the pool, and waits for its process
             served = _Served(Pool(self._author_code(manifest, code), self._bounds))
         self._pools[key] = served
         await served.prepare(manifest, fingerprint)
@@ -113,7 +114,7 @@ class EnvironmentProcesses(Environments):
 
 @dataclass
 class _Served:
-    """An environment that is served, once its first process is ready."""
+    """An environment with its pool; `handle` is there once the first process is ready."""
 
     pool: Pool
     _handle: EnvironmentHandle | None = None
@@ -129,6 +130,7 @@ class _Served:
         async with self.pool.lent() as process:
             facts = process.facts
         try:
+            # in a thread: it imports the author's modules
             classes = await asyncio.to_thread(lambda: list(tool_classes(facts["tool_modules"])))
         except Exception as error:
             raise EnvironmentFailed(f"the tools of {manifest.environment}: {error}") from error
@@ -147,6 +149,7 @@ class EnvironmentsHere(Environments):
         if (task := self._made.get(key)) is None:
             task = self._made[key] = asyncio.create_task(self._fresh(manifest))
             task.add_done_callback(lambda done: self._forget_failed(key, done))
+        # a caller that is cancelled must not end the setup that others wait for
         return await asyncio.shield(task)
 
     @asynccontextmanager

@@ -12,7 +12,7 @@ from clotho.rollouts.run import RunManifest
 
 
 class CodeAsked(FrozenModel):
-    """From here on the run uses the environment's code as the next worker that needs it finds it on its disk."""
+    """Entry after which the run uses the environment's code that the next worker finds on its disk."""
 
 
 async def ask_for_new_code(journal: Journal, run: str) -> None:
@@ -38,11 +38,13 @@ class KeptCode:
         module = module_of(manifest.environment)
         key = await self._key(manifest.run)
         code = await self._journal.read(key, Code)
+        # it is on no disk, so no worker writes an entry after `ask_for_new_code`
         if code is None and is_kept_module(module):
             code = await self._first(manifest.run)
         elif code is None:
             code = await asyncio.to_thread(read_code, module)
             if code is not None:
+                # write returns what another worker wrote first: all of them use the same code
                 code = await self._journal.write(key, code)
         self._known[manifest.run] = code
         return code
@@ -52,7 +54,7 @@ class KeptCode:
         await self._journal.write(await self._key(run), code)
 
     async def _first(self, run: str) -> Code | None:
-        """The code that the run began with: that of a module which is named by its content never changes."""
+        """The code that the run began with: a kept module is named by its content, so its code never changes."""
         keys = await self._journal.keys(code_prefix(run))
         return await self._journal.read(keys[0], Code) if keys else None
 

@@ -25,6 +25,7 @@ def load_environment(name: str) -> type[Environment]:
     try:
         module = importlib.import_module(path)
     except Exception as error:
+        # the module is there, but one that it imports is missing: a failure of its own
         if not (isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}.")):
             raise EnvironmentFailed(f"environment {name!r} can't be imported: {_at_fault(error)}") from error
         known = ", ".join(known_environments()) or "none"
@@ -52,9 +53,9 @@ def module_of(name: str) -> str:
 
 
 def sources_of(name: str) -> tuple[Path, ...]:
-    """The files of environment `name` and of what it imports of its project, which no agent may read.
+    """The files of environment `name` and of what it imports from its project, which no agent may read.
 
-    None if it isn't here. Nothing is imported to find them.
+    Empty if it isn't here. They are found without importing anything.
     """
     return source_files(module_of(name))
 

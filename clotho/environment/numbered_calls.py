@@ -66,7 +66,7 @@ Work = Callable[[int], Awaitable[CallAnswer]]
 
 class NumberedCalls(Protocol):
     async def answer(self, name: str, arguments: Sequence[object], changes: bool, work: Work) -> CallAnswer:
-        """The answer of a call, by `work` unless there is one. `changes`: its own retry wouldn't find it made."""
+        """Answer a call as an earlier attempt did, or by `work`. `changes`: a retry can't tell that it was made."""
 
 
 class CountedCalls:
@@ -108,7 +108,8 @@ class JournalledCalls:
         return cls(journal, prefix, {numbers[key]: entry for key, entry in entries if entry is not None})
 
     async def answer(self, name: str, arguments: Sequence[object], changes: bool, work: Work) -> CallAnswer:
-        """Raises CommandConflict for a call that no earlier attempt made, while calls of theirs are missing."""
+        """Raises CommandConflict for a call that no earlier attempt made, while some of their calls are left."""
+        # the author's code may have caught it: its later calls fail all the same
         if self._conflict is not None:
             raise self._conflict
         call = digest_of(name, arguments)
@@ -121,6 +122,7 @@ class JournalledCalls:
             number, entry = found
             if isinstance(entry, AnsweredEntry) and entry.digest is None:
                 return _answer_or_raise(answer_of(entry))
+            # its beginning is journalled; what its answer was isn't known, or was too long to keep
             self._written.add(number)
         self._under_way[number] = entry
         try:
@@ -140,7 +142,7 @@ class JournalledCalls:
             raise CommandConflict(f"{len(self._known)} calls of an earlier attempt were not made again")
 
     def _take_known(self, name: str, call: str) -> tuple[int, BegunEntry] | None:
-        """The first call of an earlier attempt that is this one; None where all of theirs were made again."""
+        """Take the first known call that equals this one; None where no known call is left."""
         if not self._known:
             return None
         first = min(self._known)
@@ -157,6 +159,7 @@ class JournalledCalls:
             return
         for number, entry in sorted(self._under_way.items()):
             if number not in self._written:
+                # before the await: another call that begins meanwhile would write it again
                 self._written.add(number)
                 await self._journal.write(f"{self._key(number)}-begun", entry)
 
@@ -164,6 +167,7 @@ class JournalledCalls:
         """Journal an answer, or find that another attempt was first; returns the one that counts."""
         entry = entry_of(begun, answer)
         kept = await self._journal.write(f"{self._key(number)}-answered", entry)
+        # another attempt wrote this number first, for another call or with another long answer
         if kept.call != begun.call or kept.digest != entry.digest:
             raise CommandConflict(f"call {number} was answered otherwise before")
         return answer if kept.digest is not None else answer_of(kept)
@@ -180,7 +184,7 @@ async def _answer_or_refusal(work: Awaitable[CallAnswer]) -> CallAnswer:
 
 
 def _answer_or_raise(answer: CallAnswer) -> CallAnswer:
-    """The answer; raises the error that it is."""
+    """Return the answer, or raise the error that it stands for."""
     if answer.refusal is not None:
         raise REFUSALS[answer.refusal](answer.text)
     return answer

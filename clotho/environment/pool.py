@@ -36,8 +36,8 @@ class ProcessBounds:
 class Pool:
     """Processes of one environment, each lent to one caller at a time.
 
-    Where none is free, another is started, one after the other: callers with little to do are served by the ones
-    that are there before it is.
+    Where none is free, the pool starts another, one at a time: until it is up, processes that short calls give
+    back serve those who wait.
     """
 
     def __init__(self, code: AuthorCode, bounds: ProcessBounds) -> None:
@@ -56,10 +56,10 @@ class Pool:
 
     @asynccontextmanager
     async def lent(self, undrawn: bool = False) -> AsyncIterator[AuthorProcess]:
-        """A process for the time of the body; `undrawn`: one whose dataset nobody has taken items from.
+        """Lend a process for the time of the body; `undrawn`: one whose dataset nobody has taken items from.
 
-        What a process asks for in a call is served by itself: it would else wait for its own end where it is the
-        only one. Raises what starting one raises.
+        A process that asks for something during a call gets itself: if it were the only one, it would wait for
+        its own end. Raises what starting one raises.
         """
         caller = current_caller.get()
         if caller is not None and caller.process in self._all:
@@ -111,13 +111,14 @@ class Pool:
             self._starting = asyncio.create_task(self._start_for_those_who_wait())
 
     async def _start_for_those_who_wait(self) -> None:
-        """A start goes on where its caller is cancelled: the next attempt finds what it has set up."""
+        """Start a process, even if its caller is cancelled meanwhile: the next attempt finds what it has set up."""
         try:
             process = await self._start()
         except asyncio.CancelledError:
             raise
         except Exception as error:
             self._starting = None
+            # all of them fail: each would else start a process that fails, one after the other
             for waiting in self._waiting:
                 if not waiting.done():
                     waiting.set_exception(error)
@@ -130,6 +131,7 @@ class Pool:
     async def _start(self) -> AuthorProcess:
         process = await AuthorProcess.start(self._code, self._memory_bytes)
         self._all.add(process)
+        # known once the first process is up, before which no second one starts
         if (most := process.facts["max_processes"]) is not None:
             self._most = min(self._most, max(1, most))
         return process
@@ -151,8 +153,10 @@ class Pool:
         uses, last = process.uses, len(self._all) == 1
 
         def look() -> None:
+            # lent since: giving it back has set another timer
             if process not in self._idle or process.uses != uses:
                 return
+            # it has become the last one, which is kept for longer
             if len(self._all) == 1 and not last:
                 self._watch_idle(process)
                 return

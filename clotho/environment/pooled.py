@@ -35,6 +35,7 @@ class PooledEnvironment:
         process: AuthorProcess | None = None,
     ) -> None:
         self.fingerprint = fingerprint
+        # without the author's own fields: their class is in the author's process, and unknown ones are errors
         known = {
             name: facts["config"][name] for name in EnvironmentConfig.model_fields if name in facts["config"]
         }

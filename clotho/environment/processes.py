@@ -25,8 +25,10 @@ from clotho.environment.tool_context import ContextCalls
 from clotho.errors import ClothoError, EnvironmentFailed, HostUnavailable
 from clotho.host_failures import described
 
+# a process exceeds its memory bound by what it takes in one pause
 WATCH_SECONDS = 0.1
 """Pause between looks at the memory and the time of a process that works."""
+# for leaks that neither descriptors nor memory show, such as threads
 MOST_USES = 500
 """Calls after which a process is replaced."""
 DESCRIPTORS_KEPT = 64
@@ -34,6 +36,7 @@ DESCRIPTORS_KEPT = 64
 GROWTH_KEPT = 512 << 20
 """Bytes by which calls may leave the process grown before it is replaced."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
+# the kernel sends SIGKILL where memory is short, and a host that shuts down sends SIGTERM
 FAULTS_OF_THE_HOST = (signal.SIGKILL, signal.SIGTERM)
 """Signals that an author's code doesn't die of by itself."""
 
@@ -69,7 +72,7 @@ def end_all_groups() -> None:
 class AuthorProcess:
     """One process with an instance of an environment, which serves one caller at a time.
 
-    A call that this makes for the author's code may call the process again.
+    While it serves a call, it asks the worker for tools; the worker may call it again to answer.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, channel: Channel, memory_bytes: int) -> None:
@@ -94,13 +97,14 @@ class AuthorProcess:
 
     @classmethod
     async def start(cls, code: AuthorCode, memory_bytes: int) -> "AuthorProcess":
-        """A process whose instance is set up. Raises what making and setting it up raises."""
+        """Start a process, and set its instance up. Raises what making and setting it up raises."""
         process = await cls._started(code, memory_bytes)
         try:
             blobs = () if code.code is None else (code.code.model_dump_json().encode(),)
             fields = {"environment": code.environment, "config": dict(code.config)}
             process.facts = (await process.call("start", fields, blobs)).fields
         except BaseException:
+            # a cancelled start, too: no pool knows this process, so nobody else would end it
             process.kill("it couldn't be set up")
             raise
         return process
@@ -109,11 +113,13 @@ class AuthorProcess:
     async def _started(cls, code: AuthorCode, memory_bytes: int) -> "AuthorProcess":
         here, there = socket.socketpair()
         try:
+            # closed here once the process has it: the channel would else not end with the process
             with there:
                 command = application.command(
                     "clotho.environment.author_process", str(there.fileno()), str(os.getpid())
                 )
-                # A session of its own: Ctrl-C reaches it through this process alone.
+                # a session of its own: Ctrl-C reaches it through this process alone, `kill` what it has started
+                # forked on the event loop's thread: PR_SET_PDEATHSIG acts when the thread that forked ends
                 process = await asyncio.create_subprocess_exec(
                     *command,
                     stdin=asyncio.subprocess.DEVNULL,
@@ -154,11 +160,11 @@ class AuthorProcess:
         clock: WorkClock | None = None,
         nested: bool = False,
     ) -> Message:
-        """The answer of the author's `method`; `calls` are what its context makes of this worker.
+        """Call the author's `method`; `calls` answer what its context asks of this worker.
 
-        Raises EnvironmentFailed where it takes longer than `clock` lets it, or more memory than a process may
-        have, or where the process ends by its own doing. The process is then dead, as it is where the caller is
-        cancelled.
+        Raises TimedOut where it takes longer than `clock` lets it, and AuthorProcessEnded where it takes more
+        memory than a process may have, or the process ends by its own doing. Each leaves the process dead, and so
+        does a cancel; only a `nested` call that times out leaves it alive, since the outer call goes on.
         """
         number, clock = next(self._numbers), clock or WorkClock(None)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -168,6 +174,7 @@ class AuthorProcess:
                 await self._channel.send(Message({**fields, "request": number, "method": method}, blobs))
             await self._watch(method, answer, clock, nested)
         except asyncio.CancelledError:
+            # the author's thread can't be interrupted: it ends with its process
             self.kill("its caller was cancelled")
             raise
         finally:
@@ -175,6 +182,7 @@ class AuthorProcess:
         message: Message = answer.result()
         self.uses += 1
         self._descriptors = message.fields.get("descriptors", 0)
+        # after the first call: what that imports and loads would else count as growth
         if method != "start" and self._at_first is None:
             self._at_first = self._descriptors, resident_bytes(self.pid)
         if "error" in message.fields:
@@ -205,6 +213,7 @@ class AuthorProcess:
         """Send SIGKILL to the process and to what it has started."""
         if self._ended is None:
             self._ended = reason
+        # the number of a process that was waited for may be another group's by now
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -221,9 +230,11 @@ class AuthorProcess:
             except Closed:
                 break
             if (number := message.fields.get("answered")) is not None:
+                # none for a nested call that ran out of time: its answer comes too late
                 if (answer := self._answers.get(number)) is not None and not answer.done():
                     answer.set_result(message)
                 continue
+            # not awaited: the answers of other calls come over the same channel
             served = asyncio.create_task(self._serve(message))
             self._serving.add(served)
             served.add_done_callback(self._serving.discard)
@@ -241,6 +252,7 @@ class AuthorProcess:
 
     def _end(self, status: int) -> ClothoError:
         """The failure of calls that it left without an answer."""
+        # first: the kill of this worker's own is a SIGKILL, too
         if self._ended is not None:
             return AuthorProcessEnded(f"the environment's process was ended: {self._ended}")
         if status < 0 and -status in FAULTS_OF_THE_HOST:
@@ -255,6 +267,7 @@ class AuthorProcess:
         try:
             if caller is None:
                 raise EnvironmentFailed("a context was used after its call had ended")
+            # for this task alone: each message is served in a task, whose context is its own
             caller.enter()
             answer = await _answer(caller, fields, message.blobs)
         except ClothoError as error:
@@ -268,7 +281,7 @@ class AuthorProcess:
 
 @dataclass(frozen=True)
 class Caller:
-    """The call of a process's that an author's code is at work at."""
+    """The worker's call that the author's code of a process works at."""
 
     process: AuthorProcess
     calls: Any
@@ -291,6 +304,7 @@ async def _answer(caller: Caller, fields: Mapping[str, Any], blobs: Sequence[byt
     calls = caller.calls.grading if fields["grading"] else caller.calls
     match fields["ask"]:
         case "call_tool":
+            # a command's time is the author's; opening the sandbox stops the clock by itself
             return Message({"answer": await calls.call_tool(fields["name"], fields["arguments"])})
         case "ask_judge":
             with infrastructure_wait():
@@ -313,12 +327,13 @@ async def _answer(caller: Caller, fields: Mapping[str, Any], blobs: Sequence[byt
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process and of those that it has started; 0 for one that has ended."""
+    """Bytes of memory that a process and its descendants have resident; 0 for one that has ended."""
     total, open_pids = 0, [pid]
     while open_pids:
         process = Path(f"/proc/{open_pids.pop()}")
         with suppress(OSError, ValueError, IndexError):
             total += int((process / "statm").read_text().split()[1]) * PAGE
+            # the kernel lists a child under the thread that started it
             for thread in os.listdir(process / "task"):
                 open_pids += map(int, (process / "task" / thread / "children").read_text().split())
     return total

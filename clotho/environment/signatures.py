@@ -38,6 +38,7 @@ class Signature:
     def validated(self, arguments: Arguments) -> Arguments:
         """The arguments in the function's types; raises ValidationError."""
         accepted = self.model.model_validate(arguments)
+        # only what the model gave: the function has its own defaults for the rest
         return {name: getattr(accepted, name) for name in accepted.model_fields_set}
 
 
@@ -95,7 +96,7 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _tidy_schema(schema: dict[str, Any]) -> dict[str, JsonValue]:
-    """Without titles, and with definitions in place; `X | None` as X, since null means that it is left out."""
+    """Drop titles and put definitions in place; write `X | None` as X, since null means that it is left out."""
     definitions = schema.pop("$defs", {})
     tidied = _inline_definitions(schema, definitions, ())
     if '"#/$defs/' in json.dumps(tidied):  # a type that contains itself
@@ -119,6 +120,7 @@ def _inline_definitions(node: Any, definitions: Mapping[str, Any], within: tuple
     plain = {
         key: _inline_definitions(each, definitions, within) for key, each in node.items() if key != "$ref"
     }
+    # below `properties`, an argument called title is a schema and no string
     if isinstance(plain.get("title"), str) and "type" in plain:
         del plain["title"]
     name = str(node.get("$ref", "")).rpartition("/")[2]

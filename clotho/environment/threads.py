@@ -17,8 +17,8 @@ class TimedOut(Exception):
 async def in_thread(function: Callable[[], Any], seconds: float) -> Any:
     """The result of `function`, or of its coroutine in an event loop of the thread's own.
 
-    A thread can't be ended: after `seconds` it is left alone, and a coroutine in it cancelled. Raises TimedOut
-    then, and RuntimeError for what a function may raise that is no Exception.
+    A thread can't be ended: after `seconds` this leaves it alone, cancels a coroutine in it, and raises TimedOut.
+    Raises RuntimeError where the function raises what is no Exception.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
@@ -28,6 +28,7 @@ async def in_thread(function: Callable[[], Any], seconds: float) -> Any:
             return
         if error is None:
             answer.set_result(value)
+        # a future refuses StopIteration, and an exit would end the caller's event loop
         elif isinstance(error, Exception) and not isinstance(error, StopIteration):
             answer.set_exception(error)
         else:
@@ -44,6 +45,7 @@ async def in_thread(function: Callable[[], Any], seconds: float) -> Any:
         with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
             loop.call_soon_threadsafe(settle, value, failure)
 
+    # no pool: functions that hang would use up its threads; daemon: they would keep the process from ending
     threading.Thread(target=run, name="tool", daemon=True).start()
     return await _within(answer, seconds)
 
@@ -53,6 +55,7 @@ async def _within(work: Awaitable[Any], seconds: float) -> Any:
         async with asyncio.timeout(seconds) as bound:
             return await work
     except TimeoutError:
+        # the function may raise a TimeoutError of its own
         if bound.expired():
             raise TimedOut from None
         raise

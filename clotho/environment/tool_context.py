@@ -66,7 +66,7 @@ class AsyncToolContext:
     """
 
     def __init__(self, calls: ContextCalls, loop: asyncio.AbstractEventLoop) -> None:
-        """`loop` is the one that `calls` run on; the context may be used on others."""
+        """`loop` runs `calls`; the context may be used on other loops."""
         self._calls = calls
         self._loop = loop
         self._ended = False
@@ -113,7 +113,7 @@ class AsyncToolContext:
         return await self._on_worker(self._calls.ask_judge(prompt))
 
     async def read_bytes(self, path: str, max_bytes: int = READ_BYTES) -> bytes | None:
-        """A regular file's content, None if there is none, or if the agent's links lead out of its folders.
+        """Read a regular file; None if there is none, or if the agent's links lead out of its folders.
 
         A file of more than `max_bytes`, which may be 1 GiB at most, is the agent's doing: raises WorkspaceRefused.
         """
@@ -140,6 +140,7 @@ class AsyncToolContext:
     async def upload_dir(self, local_dir: str, remote_dir: str) -> ToolResult:
         """Every regular file below `local_dir`."""
         files = await self._on_host(lambda: [path for path in Path(local_dir).rglob("*") if path.is_file()])
+        # a repeated verification has to make its calls in the same order, which rglob doesn't promise
         for path in sorted(files):
             await self.upload_file(str(path), f"{remote_dir}/{path.relative_to(local_dir)}")
         return {"success": True, "files": len(files)}
@@ -157,6 +158,7 @@ class AsyncToolContext:
         Names come from the sandbox: those that leave it are refused.
         """
         folder = shlex.quote(remote_dir)
+        # through a file: a command's output is cut; in a subshell: the next command starts where this one ends
         listing = await self.terminal(
             f'(names=$(mktemp) && cd -- {folder} && find . -type f -print0 > "$names" && echo "$names")'
         )
@@ -198,6 +200,7 @@ class AsyncToolContext:
         try:
             self._require_open()
         except RuntimeError:
+            # Python would warn of a coroutine that nobody awaits
             call.close()
             raise
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
@@ -243,6 +246,7 @@ class ToolContext:
 
     def cleanup(self) -> None:
         """End the context: calls raise RuntimeError from now on. The rollout releases its sandbox when it ends."""
+        # not on the event loop: code there calls this, too, and would wait for itself
         self.aio._ended = True
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:

@@ -52,6 +52,7 @@ class EnvironmentTools:
             environment = await self._environments.known(manifest)
         except EnvironmentUnknown:
             found = Dispatcher(await asyncio.to_thread(Registry.discover), self._variable, self.scope)
+            # another call may have made one during the await: all get the same
             return self._not_here.setdefault(manifest.run, found)
         known = self._made.get(id(environment))
         if known is None:
@@ -61,7 +62,7 @@ class EnvironmentTools:
         return known[1]
 
     def _brought(self, offered: OfferedTool) -> Tool | None:
-        """The tool that a source makes of it again. None: it has none, and calls find what isn't installed."""
+        """The tool, made again by its source; None without a source: calls then find that it isn't installed."""
         if offered.place is None or (source := self.sources.get(offered.place.plugin)) is None:
             return None
         match offered.tool_schema:

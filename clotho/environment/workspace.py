@@ -47,8 +47,8 @@ class Workspace:
     """The sandbox behind a ToolContext; it opens when the author's code first touches it.
 
     `failure` is the first error that a call met. It counts even where the author's code swallows it: no
-    infrastructure failure becomes a reward. `refused` is the first that was the agent's doing: that one the
-    author's code may handle.
+    infrastructure failure becomes a reward. `refused` is the first error that the agent caused: the author's code
+    may handle it.
     """
 
     rollout: str
@@ -110,11 +110,12 @@ class Workspace:
         return self._started(await self._opening)
 
     async def instance_to_read(self, path: str) -> SandboxInstance:
-        """The instance that a file is read in: no process is started for one of the agent's before a command."""
+        """Choose the instance to read `path` in: the agent's files are read without a process before a command."""
         if self._opening is None and self.open_to_read is not None:
             if self._opening_to_read is None:
                 self._opening_to_read = asyncio.create_task(self.open_to_read())
             instance = self._started(await self._opening_to_read)
+            # asked again: a command may have begun meanwhile, after which its instance has the files
             if self._opening is None and instance.is_agents(path):
                 return instance
         return await self.instance()
@@ -128,6 +129,7 @@ class Workspace:
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> str:
         tool = self.dispatcher.tool(name)
+        # a command is found by its job's key, and reading changes nothing: neither has its beginning journalled
         found_again = name == "terminal" or (tool is not None and tool.read_only)
         answer = await self._answer(
             "call_tool", (name, arguments), not found_again, partial(self._call_tool, name, arguments)
@@ -158,7 +160,7 @@ class Workspace:
         self._first.closed = True
 
     async def _answer(self, name: str, arguments: Sequence[object], changes: bool, work: Work) -> CallAnswer:
-        """Make a call, or answer it as before; its error is kept if it is the first, and raised."""
+        """Make a call, or answer it as before; keep its error if it is the first, and raise it."""
         if self._first.closed:
             raise TakenOver("this attempt at the author's code is over")
         try:
@@ -170,6 +172,7 @@ class Workspace:
             self._first.refused = self._first.refused or refused
             raise
         except Exception as error:
+            # a type of its own: a SandboxLost would have the agent's sandbox replaced, which is still there
             if isinstance(error, SandboxLost) and self.parent is not None:
                 error = GradingSandboxLost(f"the sandbox for grading: {error}", error.exhausted)
             self._first.failure = self._first.failure or error
@@ -185,6 +188,7 @@ class Workspace:
             claims.append(await is_first(self.once, f"{place}-{number}-claim"))
             return claims[-1]
 
+        # a verifier judges whole results, and its own time bounds its commands
         unlimited = {
             "longest_command_seconds": A_DAY,
             "max_result_chars": UNLIMITED,
@@ -203,12 +207,14 @@ class Workspace:
             once=lambda name, work: self.once(f"{place}-{number}-{name}", work),
         )
         dispatched = await self.dispatcher.run(name, json.dumps(arguments), self.tools, call)
+        # the author's code would judge by this notice: it begins anew instead
         if False in claims and dispatched.content == problem(INTERRUPTED).content:
             raise CommandConflict(f"{name}: {INTERRUPTED}")
         return CallAnswer(text=dispatched.content, state=dispatched.state)
 
     async def _ask_judge(self, prompt: str, _: int) -> CallAnswer:
         number, self.asked[prompt] = self.asked[prompt], self.asked[prompt] + 1
+        # without an epoch: a verification that begins anew finds the verdicts that were paid for
         key = job_key(self.rollout, "judge")
         question = Question(prompt, number, key, self.settings, self.once, self.dispatcher.variable)
         judges = [plugin.judge for plugin in plugins().values() if plugin.judge is not None]
@@ -228,6 +234,7 @@ class Workspace:
         try:
             await instance.write_file(path, content, last_job(self.state), key)
         except FileRefused as refused:
+            # the agent may have put a directory or a FIFO there: elsewhere the path is the author's mistake
             if instance.is_agents(path):
                 raise WorkspaceRefused(f"writing {refused}") from refused
             raise

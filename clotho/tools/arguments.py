@@ -52,7 +52,7 @@ def coerce(value: Any, schema: Schema) -> Any:
 
 
 class _Coercion:
-    """Coercion of one call's arguments, which reads so many values of JSON within JSON in all."""
+    """Coercion of one call's arguments. It bounds the values that it reads of JSON within JSON."""
 
     def __init__(self) -> None:
         self._values_left = MAX_VALUES
@@ -64,11 +64,12 @@ class _Coercion:
             case "array", _:
                 items = self._parsed(value, list)
                 items = items if isinstance(items, list) else [items]
+                # a single value is meant as a list of one
                 return [self.coerce(item, schema.get("items", {})) for item in items]
         return _coerce_scalar(value, schema)
 
     def _object(self, value: Any, schema: Schema) -> Any:
-        """Null means absent for whatever isn't text, spelled as null or as "null"."""
+        """Drop null, and "null" for a property that isn't text: models write it for what they leave out."""
         if not isinstance(value, dict):
             return value
         known = schema.get("properties", {})
@@ -88,12 +89,14 @@ class _Coercion:
             parsed = load_json(value, self._values_left)
         except Unreadable:
             return value
+        # a bound on its values that needs no walk: each but the first follows one of these characters
         self._values_left -= value.count(",") + value.count("[") + value.count("{")
         return parsed if isinstance(parsed, kind) else value
 
 
 def _coerce_scalar(value: Any, schema: Schema) -> Any:
     match schema.get("type"), value:
+        # len: int() raises ValueError beyond 4,300 digits
         case "integer", str() if INTEGER.fullmatch(value.strip()) and len(value) < 20:
             return int(value.strip().partition(".")[0])
         case "integer", float() if value.is_integer():

@@ -19,5 +19,6 @@ async def journalled(once: Once, name: str, text: str) -> str:
 
 async def is_first(once: Once, name: str) -> bool:
     """Whether this attempt is the first that claims `name`."""
+    # drawn by each attempt: only the first one finds its own in the journal
     mine = uuid.uuid4().hex
     return await journalled(once, name, mine) == mine

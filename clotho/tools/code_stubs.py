@@ -19,6 +19,8 @@ STDERR_BYTES = 400_000
 MOST_DESCRIPTION_CHARS = 500
 """Characters of a tool's description in its stub."""
 
+# link(2), not rename: it fails where the number is taken, and a request that exists is whole
+# an answer that exists is whole, too: the worker's write_file renames it into place
 EXCHANGE = '''\
 """Tools of the rollout. Each call waits for its answer."""
 import json, os, time
@@ -55,6 +57,9 @@ def _answer(path):
         return text
 '''
 
+# the first line: earlier code may have put a link in the folder's place; rm deletes the files of other calls
+# PYTHONPATH: for a script, Python has the script's folder on its path, and not the working directory
+# cat reads the errors that head leaves: the code couldn't write them otherwise
 SCRIPT = """\
 [ -d {root} ] && [ ! -L {root} ] || rm -rf {root}; set -- {root}/*
 mkdir -p {folder} && printf %s {code} > {folder}/code.py && printf %s {stubs} > {folder}/{module}.py

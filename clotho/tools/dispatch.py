@@ -49,7 +49,7 @@ class Dispatcher:
         return self.registry.get(name)
 
     def with_tools(self, tools: Iterable[Tool]) -> "Dispatcher":
-        """This one, with further tools."""
+        """A copy of this dispatcher with further tools."""
         found = copy(self)
         found.registry = self.registry.with_tools(tools)
         return found
@@ -102,6 +102,7 @@ class Dispatcher:
         if isinstance(accepted, ToolOutcome):
             return None
         context = self._completed(context, offered)
+        # a call that changed nothing is replayed for the file that its long result went into
         work = (
             tool.replay(accepted, context, shown)
             if _may_change(tool, accepted)
@@ -152,6 +153,7 @@ class Dispatcher:
 async def _spilled(done: Dispatched, tool: Tool, context: CallContext) -> Dispatched:
     kept = tool.sandboxed
     content = await result_budget.spill(done.content, tool, context)
+    # the file is a change of the sandbox, which a replay has to make again
     return replace(done, content=content, spilled=kept, changes=done.changes or kept)
 
 
@@ -219,7 +221,8 @@ async def _outcome(work: Awaitable[Outcome]) -> Outcome | ToolOutcome:
 
 
 def _fields(content: str) -> dict[str, JsonValue]:
-    """The fields of a result that is a JSON object with an exit code or an error; else none."""
+    """The fields of a result, if it is a JSON object with an exit code or an error; else none."""
+    # most results have neither: to look costs less than to parse
     if '"exit_code"' not in content and '"error"' not in content:
         return {}
     try:
@@ -230,7 +233,7 @@ def _fields(content: str) -> dict[str, JsonValue]:
 
 
 def negative_exit(result: Mapping[str, JsonValue]) -> str | None:
-    """The error of a result that has one and a negative exit code."""
+    """The error that a result names, if its exit code is negative."""
     match result:
         case {"error": str(error), "exit_code": int(code)} if error and code < 0:
             return error

@@ -55,4 +55,5 @@ def draws(by_toolset: Mapping[str, float], seed: int) -> Iterator[frozenset[str]
     """Samples of a distribution, one after the other: the same ones for the same seed."""
     source = random.Random(seed)
     while True:
+        # sorted: the order of a dictionary must not decide what a seed draws
         yield frozenset(name for name in sorted(by_toolset) if source.random() < by_toolset[name])

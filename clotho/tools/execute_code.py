@@ -44,7 +44,7 @@ CLOSING_SECONDS = 5.0
 
 
 class _NotMade(Exception):
-    """A call has no outcome: dead code asked for it, or the code's time was over first."""
+    """A call was not made: dead code asked for it, or the code's time ended first."""
 
 
 class ExecuteCode(Tool):
@@ -74,6 +74,7 @@ class ExecuteCode(Tool):
         callable_ = _callable(context)
         key = context.job_key()
         previous = shell.last_command(context)
+        # without a timeout of the job's: it would count time in which no worker answers the code
         job = Job(
             key=key,
             script=code_stubs.script(key, arguments["code"], code_stubs.stubs(callable_, MOST_CALLS)),
@@ -124,6 +125,7 @@ class Execution:
                 await self._find_answered()
                 return status
             if passed >= seconds:
+                # the next look finds it ended, and counts the calls that were answered
                 await sandbox.kill(self._job.key)
             elif await self._answer_within(seconds - passed):
                 pause = FIRST_PAUSE
@@ -133,10 +135,11 @@ class Execution:
                 passed += min(time.monotonic() - began, LONGEST_LOOK)
 
     async def _find_answered(self) -> None:
-        """Find the calls that an earlier attempt answered; what dead code asked for besides isn't made.
+        """Find the calls that an earlier attempt answered; make none of the others, since the code is dead.
 
-        The code may have written anything in place of answers: the journal tells what was made.
+        The code may have written anything in place of answers, so the journal says which calls were made.
         """
+        # at most 0 bytes: an answer that exists is too large
         while (await self._context.sandbox.read_file(self._answer(self.calls), 0)).error in (
             None,
             "too_large",
@@ -149,7 +152,7 @@ class Execution:
                 return
 
     async def _answer_within(self, seconds: float) -> bool:
-        """Make the next call, if the code has asked for it; once `seconds` are over, it isn't waited for."""
+        """Make the next call, if the code has asked for it; wait no longer than `seconds`."""
         try:
             return await self._answer_next(max(LEAST_SECONDS, seconds))
         except _NotMade:
@@ -189,6 +192,7 @@ class Execution:
             state={**context.state, **self.state},
             seconds_left=seconds,
             claim=lambda: is_first(context.once, f"{number:02}-claim"),
+            # under its number: two calls of the code may have parts of one name
             once=lambda part, work: context.once(f"{number:02}-{part}", work),
         )
 
@@ -208,10 +212,12 @@ class Execution:
 
         tool = dispatcher.tool(name)
         if tool is not None and name in self._callable and tool.sandboxed:
+            # here and not in `made`: the calls that an earlier attempt made count, too
             self.repeatable &= tool.repeats(context.settings)
         # A call in a lost sandbox has to be made in the next one, too; a search hasn't.
         in_sandbox = tool is None or tool.sandboxed
         asked_for = hashlib.sha256(f"{name} {arguments}".encode(errors="replace")).hexdigest()[:16]
+        # by what it asks, too: code that runs again may ask something else under this number
         place = f"l{context.lease}" if in_sandbox else asked_for
         return await context.once(f"{number:02}-{place}", made)
 
@@ -237,6 +243,7 @@ async def _result(job: Job, status: JobStatus, seconds: float, context: CallCont
     }
     notice = notices.get(status.state) or (RAN_OUT[status.exhausted] if status.exhausted else None)
     said = "\n".join(filter(None, (stderr.rstrip("\n"), notice)))
+    # only `follow` kills it, at the end of its time
     late = status.state is JobState.KILLED
     exit_code = TIMED_OUT if late else status.exit_code
     failed = exit_code != 0

@@ -3,6 +3,7 @@
 import shlex
 from pathlib import PurePosixPath
 
+# shlex reads one character at a time
 MAX_COMMAND_CHARS = 10_000
 
 NO_MATCH = "No lines matched (not an error)"
@@ -45,6 +46,7 @@ def _last_program(command: str) -> str:
     try:
         for word in words:
             if set(word) <= set("();<>|&"):
+                # a redirection or a parenthesis begins no other command
                 program = "" if set(word) & set(";|&") else program
             elif not program and not _is_assignment(word):
                 program = word

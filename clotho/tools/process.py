@@ -16,6 +16,7 @@ PREVIEW_CHARS = 1_000
 WAIT_CHARS = 2_000
 LOG_LINES = 200
 COMMAND_CHARS = 200
+# what existing datasets show after a kill
 KILLED_EXIT = -15
 ACTIONS = ("poll", "log", "wait", "kill", "write", "submit", "close")
 ONLY_LOOKS = frozenset({"list", "poll", "log", "wait"})
@@ -46,6 +47,7 @@ class Process(Tool):
 
     async def run(self, arguments: Arguments, context: CallContext) -> ToolOutcome:
         known = await context.sandbox.sessions()
+        # MCP servers and harnesses in the sandbox have sessions, too
         sessions = [session for session in known if session.session.startswith(SESSION_PREFIX)]
         if any(session.status.state is JobState.LOST for session in sessions):
             await shell.require_alive(context)
@@ -108,7 +110,7 @@ async def _kill(session: SessionInfo, context: CallContext) -> ToolOutcome:
 
 
 async def _send(session: SessionInfo, data: str, context: CallContext) -> ToolOutcome:
-    """Send input once, whatever attempt asks; the record tells whether the process lived when the first one did."""
+    """Send input once, however many attempts ask. The record says that the process lived at the first of them."""
     if await write_once.recall(context, "input") is None:
         if session.status.state not in shell.UNFINISHED:
             return problem(

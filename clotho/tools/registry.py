@@ -24,14 +24,14 @@ OWN = (
 
 
 class Registry:
-    """Tools by name. Raises InvalidInput where two claim one name, or one has parameters of no JSON schema."""
+    """Tools by name. Raises InvalidInput where two claim one name, or the parameters of one are no JSON schema."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools: dict[str, Tool] = {}
         self._add(tools)
 
     def with_tools(self, tools: Iterable[Tool]) -> "Registry":
-        """These and further ones. Raises InvalidInput as the constructor does."""
+        """A registry of these tools and further ones. Raises InvalidInput as the constructor does."""
         both = Registry(())
         both._tools = dict(self._tools)
         both._add(tools)
@@ -48,7 +48,7 @@ class Registry:
 
     @classmethod
     def discover(cls) -> "Registry":
-        """The core's tools and every plugin's. Raises InvalidInput for a plugin's that can't be had."""
+        """The core's tools and every plugin's. Raises InvalidInput for a plugin's tool that can't be imported."""
         own = (load(target)() for target in OWN)
         return cls((*own, *(tool for name in plugins() for tool in _offered_by(name))))
 

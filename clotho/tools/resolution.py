@@ -14,7 +14,7 @@ from clotho.tools.tool import USUAL, Tool, ToolSettings
 
 @dataclass(frozen=True)
 class Resolution:
-    """The tools on offer, and what was asked for in vain."""
+    """The tools on offer, and those that were asked for and can't be offered."""
 
     toolsets: tuple[str, ...]
     """The leaf toolsets of which at least one tool is on offer, sorted."""
@@ -40,13 +40,14 @@ def resolve(
     """Resolve toolset names to tools.
 
     `enabled=None` without a distribution means every tool that this installation has, `[]` means none.
-    `disabled` is taken off last; of what is left, `only` names the tools to offer. `seed` fixes what is drawn
-    from `distribution`, to which toolsets that `settings`, the run's, bring and it doesn't name are added. A sample
-    that leaves no tool is drawn again. Raises InvalidInput for unknown names, where both `enabled` and
+    `disabled` is taken off last; of what is left, `only` names the tools to offer. `seed` fixes the sample of
+    `distribution`; toolsets that `settings`, the run's, bring are added unless it names them. A sample that leaves
+    no tool is drawn again. Raises InvalidInput for unknown names, where both `enabled` and
     `distribution` are given, and where no sample of one could leave a tool.
     """
     members = toolset_members(registry, settings)
     if settings.delegation is not None:
+        # only for what it raises: a wrong name is told before a task is delegated
         _expand(settings.delegation.tools or (), members)
 
     def offered(names: Iterable[str] | None) -> Resolution:
@@ -59,6 +60,7 @@ def resolve(
     by_toolset = distributions.probabilities(distribution)
     always = {toolset.name for toolset in settings.toolsets} - by_toolset.keys()
     useful = {name for name in by_toolset if offered([name]).tools}
+    # a sample may be empty where the run's own toolsets leave a tool
     if offered(always).tools:
         return offered([*next(distributions.draws(by_toolset, seed)), *always])
     if not useful:
@@ -67,6 +69,7 @@ def resolve(
         raise InvalidInput(
             f"no sample of the distribution leaves a tool: {why or 'all of its tools are disabled'}"
         )
+    # it ends: no probability is below 0.01
     drawn = next(sample for sample in distributions.draws(by_toolset, seed) if sample & useful)
     return offered([*drawn, *always])
 
@@ -79,7 +82,7 @@ def check_names(
 ) -> None:
     """Raise InvalidInput for unknown names of toolsets and distributions, and where two exclude each other.
 
-    Those that a run's settings bring are known when a group begins.
+    Names of toolsets that a run's settings bring pass: these are known when a group begins.
     """
     if enabled is not None and distribution is not None:
         raise InvalidInput("enabled_toolsets and distribution exclude each other: give one of them")
@@ -98,6 +101,7 @@ def _offered(
     settings: ToolSettings,
 ) -> Resolution:
     leaves = _expand(enabled, members) if enabled is not None else frozenset(members)
+    # without names, a catalogued tool that isn't installed isn't reported: nobody asked for it
     wanted = _tools(leaves, members) if enabled is not None else frozenset(registry.names)
     wanted -= _tools(_expand(disabled, members), members)
     if only is not None:

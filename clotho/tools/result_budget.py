@@ -69,6 +69,7 @@ async def _kept(content: str, context: CallContext) -> str | None:
 
 def file_name(context: CallContext) -> str:
     """The call's id as a file name, made safe, and unique where a server uses an id twice."""
+    # the id is the model server's text: it may have slashes or thousands of characters
     safe = UNSAFE_IN_NAME.sub("_", context.tool_call_id)[:NAME_LIMIT]
     return f"{safe}-{context.call_key[:8]}.txt"
 
@@ -76,6 +77,7 @@ def file_name(context: CallContext) -> str:
 def block(content: str, path: str | None, preview_chars: int) -> str:
     """The preview that replaces `content`; `path` is None where the rest is not kept."""
     preview = content[:preview_chars]
+    # whole lines, unless that would cost half of the preview
     cut = preview.rfind("\n")
     if cut > preview_chars // 2:
         preview = preview[: cut + 1]

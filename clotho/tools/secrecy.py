@@ -13,6 +13,8 @@ SHORTEST_SECRET = 6
 SCHEME = re.compile(r"(?:bearer|basic|token)\s+", re.IGNORECASE)
 """How the value of an Authorization header begins, before the secret itself."""
 
+# each look-behind follows the prefix: in front, it would keep `re` from searching for the plain characters
+# the atomic group within *+ is for Python before 3.11.5, where a possessive repeat of a group goes wrong
 TOKENS = tuple(
     re.compile(token)
     for token in (
@@ -46,6 +48,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         given = [secret.strip() for secret in secrets]
+        # a program may print the secret without the header's scheme
         bare = [value[scheme.end() :] for value in given if (scheme := SCHEME.match(value))]
         values = {value for value in (*given, *bare) if len(value) >= SHORTEST_SECRET}
         spellings = {
@@ -55,6 +58,7 @@ class Redactor:
         self._pattern = re.compile(
             # The longest first: of two values of which one begins the other, the end of the longer would
             # stay.
+            # (?!) matches nowhere: an empty pattern would match everywhere
             "|".join(map(re.escape, sorted(spellings, key=len, reverse=True))) or r"(?!)"
         )
 

@@ -35,7 +35,7 @@ def last_job(state: Mapping[str, JsonValue]) -> str | None:
 
 
 def job(context: CallContext, *suffix: str | int, script: str, timeout: float) -> Job:
-    """A command of a tool's own, where the model's last command ended, or in the configured directory."""
+    """The job of a tool's own command: it starts where the model's last one ended, or as configured."""
     previous = last_command(context)
     return Job(
         key=context.job_key(*suffix),
@@ -70,15 +70,15 @@ def lost(message: str, status: JobStatus) -> SandboxLost:
 
 
 async def require_alive(context: CallContext) -> None:
-    """Raises SandboxLost where the sandbox is gone: a process that was lost with it is no news for the model."""
-    # No job has this key: a living sandbox says so, and one that is gone raises.
+    """Raise SandboxLost where the sandbox is gone: the model must not be shown a process that was lost with it."""
+    # no job has this key: a living sandbox says so, and one that is gone raises
     await context.sandbox.wait(context.job_key("alive"), 0)
 
 
 async def follow(
     sandbox: SandboxInstance, key: str, context: CallContext, seconds: float | None = None
 ) -> JobStatus:
-    """Wait until a job has ended, or for `seconds`, reporting progress."""
+    """Wait until a job has ended, or for `seconds`; report progress meanwhile."""
     waited = 0.0
     while True:
         slice_ = SLICE_SECONDS if seconds is None else min(SLICE_SECONDS, seconds - waited)

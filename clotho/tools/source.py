@@ -15,7 +15,7 @@ Wanted = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class ProbedSandbox:
-    """A sandbox in which a source looks for its tools, and how its jobs' keys begin."""
+    """A sandbox in which a source looks for its tools; `scope` begins the keys of its jobs."""
 
     instance: SandboxInstance
     scope: tuple[str | int, ...]
@@ -23,11 +23,11 @@ class ProbedSandbox:
 
 
 class ToolSource(ABC):
-    """A plugin's tools in one process. Its class takes a function that reads an environment variable."""
+    """The tools of a plugin in one process. Its constructor takes a function that reads an environment variable."""
 
     @abstractmethod
     def needs_sandbox(self, settings: ToolSettings, wanted: Wanted) -> bool:
-        """Whether the tools of wanted toolsets are known in a sandbox only."""
+        """Whether the tools of wanted toolsets can only be found in a sandbox."""
 
     @abstractmethod
     async def tools(

@@ -30,6 +30,7 @@ def _parameters(longest: float) -> Schema:
         timeout=integer(f"Seconds a foreground command may take, at most {longest:g}", minimum=1),
         workdir=string("Directory to run it in; the current one by default"),
         pty=boolean("Give it a terminal, for interactive programs", default=False),
+        # this and watch_patterns are accepted for datasets that pass them
         notify_on_complete=boolean("Nothing interrupts you here: wait with the process tool", default=False),
         watch_patterns={
             "type": "array",
@@ -129,7 +130,7 @@ def refused(error: str) -> ToolOutcome:
 def _job(
     arguments: Arguments, context: CallContext, timeout: float | None = None, session: str | None = None
 ) -> Job:
-    """The job of this call: the first starts in the configured directory, later ones where the last ended."""
+    """The job of this call: the first one starts in the configured directory, others where the last one ended."""
     previous = shell.last_command(context)
     return Job(
         key=context.job_key(),
@@ -151,6 +152,7 @@ def _foreground_result(job: Job, status: JobStatus, output: str) -> str:
     for notice in filter(None, (notices.get(status.state), ran_out)):
         output = f"{output}\n{notice}" if output else notice
     fields: dict[str, Any] = {"output": output, "exit_code": status.exit_code, "error": None}
+    # the notice explains the exit code better than the command's name
     if status.exit_code is not None and not ran_out and (explained := meaning(job.script, status.exit_code)):
         fields["exit_code_meaning"] = explained
     return text(**fields)

@@ -58,7 +58,7 @@ class Todo(Tool):
 
 
 def written(current: list[TodoItem], changes: list[TodoItem]) -> list[TodoItem]:
-    """`current` with `changes` made by id; what is new comes last, and the last mention of an id counts."""
+    """Apply `changes` to `current` by id: new tasks come last, and the last mention of an id counts."""
     by_id = {todo["id"]: todo for todo in current}
     for change in changes:
         before = by_id.get(change["id"], {"id": change["id"], "content": "", "status": "pending"})

@@ -64,7 +64,7 @@ USUAL = ToolSettings()
 
 
 class ToolPlace(FrozenModel):
-    """Where a tool comes from that a run's settings bring."""
+    """The origin of a tool that a run's settings bring."""
 
     plugin: str
     """The plugin whose tool source makes it."""
@@ -83,7 +83,7 @@ class ToolOutcome(FrozenModel):
 
 @dataclass(frozen=True)
 class CallFailure:
-    """A call that counts as a tool error, bounded for metrics."""
+    """A call that counts as a tool error; its texts are cut for metrics."""
 
     tool: str
     arguments: str
@@ -115,7 +115,7 @@ async def _first() -> bool:
 
 
 async def stands() -> None:
-    """Nobody takes over a call without a claim."""
+    """Return: nobody takes over a call that has no claim."""
 
 
 async def each_time(name: str, work: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
@@ -179,7 +179,7 @@ class CallContext:
 
 @dataclass(frozen=True)
 class Question:
-    """What a verifier asks a model; a plugin's `judge` answers it, or None where the run has set it no model."""
+    """What a verifier asks a model. A plugin's `judge` answers it, with None where the run names no model."""
 
     prompt: str
     number: int
@@ -242,14 +242,14 @@ class Tool(ABC):
         return True
 
     async def replay(self, arguments: Arguments, context: CallContext, shown: str) -> ToolOutcome | None:
-        """Repeat a finished call in the sandbox that follows a lost one; `shown` is what the model was shown of it.
+        """Repeat a finished call in the sandbox that follows a lost one; `shown` is the result that the model saw.
 
         None: it can't be repeated, and the rollout is marked as diverged.
         """
         return None
 
     def parameters_in(self, settings: ToolSettings) -> dict[str, JsonValue]:
-        """The parameters as models of a run with these settings are told them."""
+        """The parameters that a run with these settings shows its model."""
         return self.parameters
 
     def schema(self, settings: ToolSettings = USUAL) -> dict[str, JsonValue]:

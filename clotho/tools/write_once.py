@@ -15,7 +15,7 @@ COPY = "exec /bin/cat"
 
 
 async def recall(context: CallContext, name: str) -> bytes | None:
-    """The record `name` that an attempt of this call has left, or None."""
+    """Read record `name`, which an attempt of this call has left; None without one."""
     key = context.job_key("record", name)
     status = await context.sandbox.wait(key, 0)
     return None if status.state is JobState.ABSENT else await _read(key, context)

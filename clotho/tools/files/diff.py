@@ -35,6 +35,7 @@ def unified(
 
 def _lines(before: str, after: str, names: tuple[str, str], budget: Budget) -> Iterator[str]:
     """The lines of a diff that compares nothing before the first and after the last difference."""
+    # the equal ends are cut off before lines are made: a small change in a large file stays cheap
     begin = _lines_back(before, _agreeing(before, after))
     start = before.count("\n", 0, begin)
     ours, theirs = before[begin:], after[begin:]
@@ -59,14 +60,14 @@ def _split(text: str) -> list[str]:
 
 
 def _lines_back(text: str, position: int) -> int:
-    """Where the line begins that is before the one at `position` by as many as are shown for context."""
+    """The offset of the first line to show for context before `position`."""
     for _ in range(CONTEXT_LINES + 1):
         position = text.rfind("\n", 0, max(0, position))
     return position + 1
 
 
 def _lines_of(ours: str, theirs: str, same: int) -> int:
-    """How many of the last `same` characters are whole lines in both, beyond those that are shown for context."""
+    """How many of the last `same` characters are whole lines in both, without the lines shown for context."""
     starts = [len(text) - same for text in (ours, theirs)]
     inside = any(
         start > 0 and text[start - 1] != "\n" for start, text in zip(starts, (ours, theirs), strict=True)

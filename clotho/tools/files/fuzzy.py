@@ -64,6 +64,7 @@ def replace(text: str, old: str, new: str, replace_all: bool = False) -> Replace
         raise InvalidInput(
             "Could not find a match for old_string in the file. Read it again and copy the text."
         )
+    # similar places are guesses: several of them are never replaced at once
     if len(match.spans) > 1 and (not replace_all or match.strategy in SIMILAR):
         raise InvalidInput(_ambiguous(text, match))
     return Replacement(substituted(text, match, old, new), len(match.spans), match.strategy)
@@ -74,6 +75,7 @@ def find(text: str, old: str, budget: Budget, whole_lines: bool = False) -> Matc
 
     `budget` may be shared by several searches. Raises InvalidInput once it is used up, and for too many places.
     """
+    # blanks alone would match in many places once they are normalised
     tolerant = bool(old.strip())
     for name, strategy in STRATEGIES.items() if tolerant else [("exact", _exact)]:
         try:
@@ -153,7 +155,7 @@ def _indent(line: str) -> str:
 
 
 def _shifted(line: str, meant: dict[str, str], lengths: list[int]) -> str:
-    """The line with the longest known indentation that it begins with, of one of the sorted `lengths`, replaced."""
+    """Replace the longest known indentation that the line begins with; `lengths` are those of the known, sorted."""
     indent = _indent(line)
     fitting = lengths[: bisect_right(lengths, len(indent))]
     known = next((own for n in reversed(fitting) if (own := indent[:n]) in meant), None)
@@ -193,6 +195,7 @@ def _line_by_line(normalise: Callable[[str], str]) -> Strategy:
     return strategy
 
 
+# the order that existing datasets were made with: the first hit decides what an edit changes
 STRATEGIES: dict[str, Strategy] = {
     "exact": _exact,
     "line_trimmed": _line_by_line(trimmed),

@@ -34,6 +34,7 @@ def lint(path: str, text: str) -> Lint:
 
 def _apart(path: str, text: str) -> Lint:
     """`lint`, in a process of its own."""
+    # -I -S: neither the worker's variables nor a folder on the path decide what is imported
     command = [sys.executable, "-I", "-S", __file__, PurePosixPath(path).suffix.lower()]
     try:
         done = subprocess.run(
@@ -68,5 +69,6 @@ CHECKS: dict[str, Callable[[str], object]] = {
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    # for a worker that dies meanwhile: its timeout would end nothing
     resource.setrlimit(resource.RLIMIT_CPU, (round(TIMEOUT_SECONDS), round(TIMEOUT_SECONDS)))
     sys.stdout.write(json.dumps(_checked(CHECKS[sys.argv[1]], sys.stdin.buffer.read().decode())))

@@ -14,7 +14,7 @@ CHARS_PASSED = 3
 
 
 class TooMuchWork(Exception):
-    """Texts whose comparison was given up."""
+    """The comparison of two texts took too many steps, and was given up."""
 
 
 class Budget:
@@ -30,16 +30,16 @@ class Budget:
             raise TooMuchWork
 
     def spend_scan(self, text: str) -> None:
-        """The steps of searching `text`. Raises TooMuchWork."""
+        """Spend the steps of searching `text`. Raises TooMuchWork."""
         self.spend(len(text) // CHARS_SCANNED)
 
     def spend_pass(self, text: str) -> None:
-        """The steps of searching a normalised form of `text`. Raises TooMuchWork."""
+        """Spend the steps of normalising and searching `text`. Raises TooMuchWork."""
         self.spend(len(text) // CHARS_PASSED)
 
 
 class BoundedMatcher(SequenceMatcher[str]):
-    """Raises TooMuchWork once `budget` is used up. It may be shared."""
+    """A SequenceMatcher that raises TooMuchWork once `budget` is used up; others may share the budget."""
 
     def __init__(self, a: Sequence[str], b: Sequence[str], budget: Budget, autojunk: bool = True) -> None:
         self._budget = budget
@@ -54,6 +54,7 @@ class BoundedMatcher(SequenceMatcher[str]):
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> Match:
+        # difflib's inner loop runs once for each pair of equal elements
         compared = self._first[alo:ahi]
         self._budget.spend(len(compared) + sum(len(self.b2j.get(each, ())) for each in compared))
         return super().find_longest_match(alo, ahi, blo, bhi)

@@ -25,7 +25,7 @@ def occurrences(text: str, wanted: str) -> Iterator[Span]:
 
 
 class Normalised:
-    """`text` with every match of `pattern` replaced by `replacement`, or what that makes of it."""
+    """`text` with every match of `pattern` replaced by `replacement`, or by what this function returns for it."""
 
     def __init__(
         self, text: str, pattern: re.Pattern[str], replacement: str | Callable[[re.Match[str]], str]
@@ -43,6 +43,7 @@ class Normalised:
         ends, shifts = self._shifts()
         for each in occurrences(self._text, wanted):
             start, stop = (at + shifts[bisect_right(ends, at)] for at in each)
+            # a match may end within a replacement, which has no such place in the original
             if self._normalised(self._original[start:stop]) == wanted:
                 yield start, stop
 
@@ -50,7 +51,7 @@ class Normalised:
         return self._pattern.sub(self._replacement, text)
 
     def _shifts(self) -> tuple["array[int]", "array[int]"]:
-        """Ends of the replaced matches in the normalised text, and how far each stretch between lies from there."""
+        """Ends of replacements in the normalised text, and the shift to the original of each stretch between."""
         ends, shifts, shift = array("q"), array("q", [0]), 0
         for match in self._pattern.finditer(self._original):
             new = self._replacement if isinstance(self._replacement, str) else self._replacement(match)
@@ -72,9 +73,9 @@ def collapsed(text: str) -> str:
 
 
 def blocks(text: str, wanted: str, normalise: Callable[[str], str]) -> Iterator[Span]:
-    """The spans of whole lines of `text` that equal those of `wanted` once both are normalised, which keeps lines.
+    """The spans of whole lines of `text` that equal those of `wanted` once `normalise` is applied to both.
 
-    The last line's end belongs to a block if `wanted` ends with one.
+    `normalise` keeps the number of lines. The last line's end belongs to a block if `wanted` ends with one.
     """
     lines = normalise(wanted.removesuffix("\n"))
     needle, hay = f"\n{lines}\n", f"\n{normalise(text)}\n"
@@ -83,11 +84,12 @@ def blocks(text: str, wanted: str, normalise: Callable[[str], str]) -> Iterator[
     while at >= 0:
         start = _line_after(text, start, hay.count("\n", before, at))
         yield start, min(_line_after(text, start, count) - (not ending), len(text))
+        # - 1: the newline that ends a block also begins the next
         before, at = at, hay.find(needle, at + len(needle) - 1)
 
 
 def _line_after(text: str, start: int, lines: int) -> int:
-    """Where the line begins that is so many `lines` after the one at `start`."""
+    """The offset of the line that follows the one at `start` by `lines`."""
     while (skipped := text.count("\n", start, start + SKIPPED_CHARS)) < lines and start < len(text):
         start, lines = start + SKIPPED_CHARS, lines - skipped
     for _ in range(lines):

@@ -127,6 +127,7 @@ async def _planned_patch(patch: str, context: CallContext) -> Intent:
     for path in paths:
         refuse_protected(absolute_path(path, context))
         files[path] = file = await _read(path, context, needs_text=path in edited, most=left)
+        # one bound for all files: they are in memory at once, and again in the record
         left -= 0 if file is None else len(file.encoded(file.text))
     texts = {path: None if file is None else file.text for path, file in files.items()}
     plan = await asyncio.to_thread(v4a.plan, operations, texts.__getitem__)
@@ -162,7 +163,7 @@ def _checked(writes: Sequence[v4a.Write]) -> dict[str, Lint]:
 
 
 def _write(path: str, file: TextFile | None, after: str) -> Write:
-    """The file as it will be on disk, with the line ends and the mark it has now. Raises InvalidInput."""
+    """Prepare the write of a file, with the line ends and the mark it has now. Raises InvalidInput if too long."""
     before = None if file is None else _hash(file.encoded(file.text))
     content = (file or TextFile("")).encoded(after)
     if len(content) > MAX_FILE_BYTES:
@@ -175,7 +176,7 @@ def _write(path: str, file: TextFile | None, after: str) -> Write:
 async def _read(
     path: str, context: CallContext, needs_text: bool = True, most: int = MAX_FILE_BYTES
 ) -> TextFile | None:
-    """The file, None where there is none; as an empty text where it is no text and needs not be.
+    """Read the file; None where there is none, an empty text where it isn't text and `needs_text` is false.
 
     Raises InvalidInput for a file of more than `most` bytes.
     """
@@ -200,6 +201,7 @@ async def _carry_out(intent: Intent, context: CallContext, *, begun: bool) -> No
         if status.exit_code != 0:
             said = (await context.sandbox.output(job.key)).decode(errors="replace").strip()
             raise InvalidInput(f"{step.path}: {said[:300] or 'failed'}")
+    # only a later attempt has to look: the first one finds none of its own writes
     made = await context.sandbox.applied() if begun else frozenset[str]()
     for index, write in enumerate(intent.writes):
         key, content = context.job_key("write", index), write.content.encode()
@@ -223,6 +225,7 @@ def _script(step: v4a.Step) -> str:
     if step.destination is None:
         return f"rm -- {path}"
     to = quoted(step.destination)
+    # -n: a file that was put there since the plan stays; -T: nothing is moved into a folder of that name
     return f'mkdir -p -- "$(dirname -- {to})" && mv -nT -- {path} {to}'
 
 

@@ -56,6 +56,7 @@ def refuse_protected(path: str) -> None:
     It spares a model mistakes and is no boundary: that is the sandbox's user.
     """
     full = posixpath.normpath(AGENT_HOME + path[1:] if path == "~" or path.startswith("~/") else path)
+    # normpath keeps two slashes at the beginning
     full = full.removeprefix("/") if full.startswith("//") else full
     credentials = [f"{home}/{name}" for home in (AGENT_HOME, "/root") for name in CREDENTIALS]
     if full in REFUSED_FILES or any(

@@ -101,9 +101,10 @@ def window(content: bytes, offset: int, limit: int) -> Window:
 
 
 def _line_start(content: bytes, lines: int) -> int:
-    """Where the text goes on after so many lines."""
+    """The offset at which the text goes on after `lines` lines."""
     start = 0
     while lines and start < len(content):
+        # by blocks: to count is far faster than to find each line end
         found = content.count(b"\n", start, start + COUNTED_BYTES)
         if found >= lines:
             break
@@ -157,8 +158,9 @@ def _shown(file: FileContent, arguments: Arguments) -> ToolOutcome:
 
 
 async def _similar(path: str, context: CallContext) -> list[str]:
-    """Files beside `path` with a name like it."""
+    """Files in the folder of `path` whose names are like its own."""
     folder, name = posixpath.split(path)
+    # head: an agent may have made millions of files
     script = f"ls -1A -- {quoted(folder or '.')} 2>/dev/null | head -c {LISTING}"
     job = shell.job(context, "similar", script=script, timeout=10)
     await shell.finish(job, context)

@@ -55,6 +55,7 @@ class SearchFiles(Tool):
             return problem(f"The search took longer than {TIMEOUT_SECONDS} s: search a smaller directory")
         if status.exit_code == search.PATH_MISSING:
             return problem(f"Path not found: {path}", total_count=0)
+        # each record has a NUL after its path: output without one is an error message
         if output and "\0" not in output:
             return problem(f"Search failed: {output.strip()[:500]}", total_count=0)
         return ToolOutcome(content=await asyncio.to_thread(_result, output, arguments, by_name, mode))

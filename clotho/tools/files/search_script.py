@@ -38,8 +38,10 @@ def content_script(pattern: str, path: str, glob: str | None, mode: str, context
     only = f"-g {shlex.quote(glob)} -g '!.*'" if glob else ""
     return _either(
         path,
+        # sorted: the pages of a search are cut from runs of their own, so each needs the same order
         f"rg --no-config --no-messages --color=never --no-heading --sort path -H --null {how} "
         f"--max-columns {MAX_LINE_BYTES} --max-columns-preview {only} {wanted} {quoted(path)} {BOUNDED}",
+        # -P is closest to ripgrep's syntax, and some builds of grep lack it
         "{ syntax=-E; if printf a | grep -qP a 2>/dev/null; then syntax=-P; fi; "
         f"{_found(glob)} -print0 2>/dev/null | sort -z | "
         f"xargs -0 -r grep $syntax -HIsZ --color=never {how} {wanted} | cut -b -{MAX_LINE_BYTES}; }} {BOUNDED}",
@@ -58,13 +60,14 @@ def files_script(glob: str, path: str) -> str:
 
 
 def _found(glob: str | None) -> str:
-    """find, over "$@", for files that aren't hidden."""
+    """The find command that lists the files below "$@" that aren't hidden."""
     return f'find "$@" -name {HIDDEN} -prune -o -type f' + (f" -name {shlex.quote(glob)}" if glob else "")
 
 
 def _either(path: str, with_ripgrep: str, without: str) -> str:
     return (
         f'export LC_ALL=C.UTF-8; set -- {quoted(path)}; [ -e "$1" ] || exit {PATH_MISSING}\n'
+        # -mindepth 1: find would else prune a start that is hidden itself
         'if [ -d "$1" ]; then set -- "$1" -mindepth 1; fi\n'
         f"if command -v rg >/dev/null; then {with_ripgrep}; else {without}; fi"
     )

@@ -62,7 +62,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _apart(scores: dict[int, float], size: int) -> list[int]:
-    """The best-scoring blocks of `size` lines that don't overlap, in order."""
+    """The blocks of `size` lines with the best scores, without overlaps, in order of place."""
     kept: list[int] = []
     for i in sorted(scores, key=lambda i: (-scores[i], i)):
         if all(abs(i - other) >= size for other in kept):
@@ -101,6 +101,8 @@ class _Likeness:
 
     def __init__(self, line: str, budget: Budget) -> None:
         self._budget = budget
+        # the constant line is the second: difflib keeps an index of that one
+        # autojunk would ignore frequent characters of lines over 200 characters
         self._matcher = BoundedMatcher("", line.strip()[:COMPARED_CHARS], budget, autojunk=False)
 
     def ratio(self, line: str, least: float = 0.0) -> float:
@@ -108,5 +110,6 @@ class _Likeness:
         compared = line.strip()[:COMPARED_CHARS]
         self._budget.spend(len(compared))
         self._matcher.set_seq1(compared)
+        # upper bounds of the ratio, which cost far less
         bounds = (self._matcher.real_quick_ratio, self._matcher.quick_ratio)
         return self._matcher.ratio() if all(bound() >= least for bound in bounds) else 0.0

@@ -37,7 +37,7 @@ class Hunk:
         return "".join(f"{line}\n" for sign, line in self.lines if (sign or " ") in signs)
 
     def without_trailing_gap(self) -> "Hunk":
-        """Empty lines that only separate this hunk from what follows are no part of it."""
+        """The hunk without the empty lines at its end, which only separate it from what follows."""
         end = max((i for i, (sign, _) in enumerate(self.lines, start=1) if sign), default=0)
         return Hunk(self.hint, self.lines[:end])
 
@@ -142,7 +142,7 @@ def _take(line: str, operation: Operation, number: int) -> None:
 
 @dataclass
 class _File:
-    """A file as it stands in the middle of a patch."""
+    """A file as it is in the middle of a patch."""
 
     text: str
     before: str
@@ -152,7 +152,7 @@ class _File:
 
 
 class _Tree:
-    """The files a patch speaks of, as they stand after each of its operations."""
+    """The files that a patch names, as they are after each of its operations."""
 
     def __init__(self, read: Callable[[str], str | None]) -> None:
         self._read = read
@@ -192,6 +192,7 @@ def paths(operations: Sequence[Operation]) -> list[str]:
 def edited(operations: Sequence[Operation]) -> frozenset[str]:
     """The paths of files whose text the operations depend on; the others are only moved or deleted."""
     found: set[str] = set()
+    # backwards: an update under a file's second name needs the text that is read under its first
     for operation in reversed(operations):
         if operation.action == "Update" or operation.destination in found:
             found.add(operation.path)
@@ -199,7 +200,7 @@ def edited(operations: Sequence[Operation]) -> frozenset[str]:
 
 
 def plan(operations: Sequence[Operation], read: Callable[[str], str | None]) -> Plan:
-    """Plan `operations` on files as `read` gives them; nothing is done where one of them can't be.
+    """Plan `operations` on files as `read` gives them; one that can't be done refuses all of them.
 
     All searches share a budget. Raises InvalidInput naming the operation at fault.
     """
@@ -233,6 +234,7 @@ def _apply(operation: Operation, tree: _Tree, steps: list[Step], budget: Budget)
     for hunk in operation.hunks:
         file.text = patched(file.text, hunk, path, budget)
     if destination is not None:
+        # in this order a move of a file onto itself is refused
         tree.place(destination, file)
         tree.place(path, None)
         if file.stored_at is not None:
@@ -262,6 +264,7 @@ def _replaced(text: str, hunk: Hunk, start: int | None, old: str, new: str, path
     spans = match.spans
     if start is not None:
         line = text.rfind("\n", 0, start - 1) + 1
+        # from the hint's own line on, since hunks may repeat it; a hint that comes too late is ignored
         spans = tuple(span for span in spans if span[0] >= line)[:1] or spans
     if len(spans) > 1:
         raise InvalidInput(
