@@ -49,9 +49,10 @@ class AdapterRun:
     """Set once the API has said what it takes."""
 
     async def next_claimed(self, step: int, most_open: int) -> ClaimedItem | None:
-        """The next unclaimed item, else a new one if fewer than `most_open` groups are open."""
+        """The next pending item that Atropos hasn't got, else a new one if fewer than `most_open` are pending."""
         claim = self.pending.waiting()
         if claim is None:
+            # without delivery no group leaves `pending`: the bound would end `process`
             if self.delivers and len(self.pending) >= most_open:
                 return None
             item = await self.items.next()
@@ -83,6 +84,7 @@ class AdapterRun:
             branch_groups = await convert(siblings)
         except GroupRejected as rejected:
             await self.drop(claim, rejected)
+        # read again, it is the same: kept, the group would be tried for ever
         except JournalCorrupt as corrupt:
             await self.drop(claim, GroupRejected(Rejection.CORRUPT, str(corrupt)))
         else:
@@ -105,7 +107,7 @@ class AdapterRun:
         await self.sender.drop(claim.group, rejected.reason, str(rejected))
 
     async def show_undelivered(self) -> None:
-        """Show the undelivered groups and their age as metrics until cancelled, through outages of the API."""
+        """Show the undelivered groups and their age as metrics until cancelled, also while the API is down."""
         while True:
             self.connections.deliveries.show_undelivered(len(self.pending), self.pending.oldest())
             await asyncio.sleep(SHOWN_SECONDS)
@@ -116,6 +118,7 @@ class AdapterRun:
             return
         for claim in self.pending.all():
             lag = step - claim.step
+            # a scored group is judged by the versions of its weights when it is converted
             if lag > bound and await self.groups.scored(claim) is None:
                 await self.groups.cancel(claim)
                 await self.drop(

@@ -21,7 +21,7 @@ class TrainerLimits:
 
 
 def check_staleness(claim: Claim, branch_groups: Sequence[BranchGroup], step: int, bound: int | None) -> None:
-    """Check the age of the weights that sampled a group; without tokens, of the step at which its item was drawn.
+    """Check the age of the weights that sampled a group; without tokens, that of the step that drew its item.
 
     Raises GroupRejected for weights more than `bound` steps behind the trainer's `step`, and for unknown versions.
     """
@@ -44,6 +44,7 @@ def check_deliverable(claim: Claim, groups: Sequence[dict[str, Any]], limits: Tr
         if limits.differing_scores and len(set(group["scores"])) == 1:
             raise GroupRejected(Rejection.SAME_SCORES, f"{claim.group}: every score is {group['scores'][0]}")
         longest = max(map(len, group["tokens"]), default=0)
+        # BaseEnv's own comparison: a row of exactly max_token_len is too long
         if 0 < limits.max_token_len <= longest:
             taken = limits.max_token_len - 1
             raise GroupRejected(

@@ -89,7 +89,7 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
     evaluation_groups: int = Field(default=16, gt=0, description="Items of the held-out set.")
     evaluation_group_size: int = Field(default=4, gt=0, description="Rollouts of each of them.")
     success_score: float = Field(default=1.0, description="The least score that counts as a pass.")
-    # A worker that waits for a durable workflow is not stuck: dropping it would only lose sight of the group.
+    # a worker that waits for a durable workflow is not stuck: dropping it would only lose sight of the group
     worker_timeout: float = Field(
         default=-1, description="Seconds after which Atropos drops a worker; -1: never."
     )
@@ -97,6 +97,7 @@ class ClothoEnvConfig(WithRunSettings):  # type: ignore[misc]
     @field_validator("environment_config", "evaluation_config")
     @classmethod
     def _from_flag(cls, value: dict[str, Any] | str) -> dict[str, Any]:
+        # Atropos' command line has no dicts: it gives the text
         found = json.loads(value) if isinstance(value, str) else value
         if not isinstance(found, dict):
             raise ValueError("give a JSON object")

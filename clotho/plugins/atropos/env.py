@@ -72,15 +72,16 @@ class ClothoEnv(ReconnectingEnv):
     def __init__(
         self, config: ClothoEnvConfig, server_configs: Any, slurm: bool = False, testing: bool = False
     ) -> None:
-        # Here, and not as the field's default: Atropos' command line gives every default as if it were asked for.
+        # here, and not as the field's default: Atropos' command line gives every default as if it were asked for
         config.run = config.run or run_name_of(self.name or type(self).__name__)
-        # BaseEnv would begin another file where there is one.
+        # BaseEnv would begin another file where there is one
         path, config.data_path_to_save_groups = config.data_path_to_save_groups, None
         servers = with_tokenizer(self.secrets.reveal(server_configs), config.tokenizer_name)
         super().__init__(config, servers, slurm, testing)
         config.data_path_to_save_groups = path
+        # with masks in place of keys, unlike `servers`: who needs the keys calls `secrets.reveal`
         self.server_configs = server_configs
-        # Atropos and a subclass call the same name: what the subclass hands out is drawn once, then claimed.
+        # Atropos and a subclass call the same name: what the subclass hands out is drawn once, then claimed
         self._draw = self.get_next_item
         self.__dict__["get_next_item"] = self._next_claimed
 
@@ -123,6 +124,7 @@ class ClothoEnv(ReconnectingEnv):
         async with self.opened():
             await require_trainable(self.adapter_run, accept_chat=self.config.accept_chat_data)
             self.serving = True
+            # an evaluation that was killed left its pause behind
             await end_pause(self.adapter_run.connections.journal, self.adapter_run.manifest.run)
             background = [
                 asyncio.create_task(sweep(self)),
@@ -132,6 +134,7 @@ class ClothoEnv(ReconnectingEnv):
                 with until_stopped():
                     await super().env_manager()
             finally:
+                # first no delivery can begin any more; those that have begun are shielded, and arrive
                 for task in (*background, *self.workers):
                     task.cancel()
                 await asyncio.gather(*background, return_exceptions=True)
@@ -139,6 +142,7 @@ class ClothoEnv(ReconnectingEnv):
 
     async def process_manager(self) -> None:
         async with self.opened():
+            # BaseEnv's own manager rolls out one group after another
             await process_groups(self)
 
     async def _run_evaluate(self) -> None:
@@ -152,6 +156,7 @@ class ClothoEnv(ReconnectingEnv):
         connections = await open_connections(self.config)
         endpoint, model = served_model(self.server_configs, self.config)
         manifest = with_run_settings(self.make_manifest(model), connections.settings, self.config)
+        # before the run is read: claims that another adapter still makes would be missed
         async with held(connections.journal, manifest.run) as run_lock:
             self.adapter_run = await open_run(
                 connections,
@@ -186,12 +191,14 @@ class ClothoEnv(ReconnectingEnv):
     async def handle_env(self, item_uuid: str) -> Trajectories:
         item = self.running_items[item_uuid]["item"]
         claim = await self.adapter_run.claim_of(item, self.curr_step)
+        # from Atropos' backlog: meanwhile the sweeper has taken the group, or delivered it
         if not self.adapter_run.is_free(claim):
             self.running_items.pop(item_uuid, None)
             return None
         with self.adapter_run.pending.hold(claim):
             done: Trajectories = await super().handle_env(item_uuid)
-        # A worker that ended without delivering leaves its claim to the next one.
+        # a worker that ended without delivering leaves its claim to the next one; a cancelled one doesn't get here,
+        # since Atropos has put its item into its backlog
         self.adapter_run.pending.put_back(claim)
         return done
 
@@ -230,7 +237,9 @@ class ClothoEnv(ReconnectingEnv):
         groups = [group for group in _listed(scored_data) if group is not None]
         claim = await self.adapter_run.claim_of(item, self.curr_step)
         for number, group in enumerate(groups):
+            # hooks may return groups of their own, without an id
             group.setdefault("group_id", branch_group_id(claim.group, number))
+            # BaseEnv calls .get on its value, which may be None
             group["group_overrides"] = group.get("group_overrides") or {}
         if do_send_to_api:
             try:
@@ -244,6 +253,7 @@ class ClothoEnv(ReconnectingEnv):
         await super().handle_send_to_api(groups, item, do_send_to_api, abort_on_any_max_length_exceeded)
 
     async def _send_scored_data_to_api(self, scored_data: Any) -> None:
+        # BaseEnv's own loses the group if its worker is cancelled meanwhile, and takes a 4xx for delivered
         branch_groups = _listed(scored_data)
         await self.adapter_run.sender.deliver(branch_groups[0]["group_id"].partition("~b")[0], branch_groups)
 
@@ -280,6 +290,7 @@ class ClothoEnv(ReconnectingEnv):
             await self.adapter_run.drop_stale(self._trainer_step(), self.config.max_weight_lag)
 
     def _trainer_step(self) -> int:
+        # BaseEnv takes a new step over after get_status, in env_step_checks
         step: int = self.status_dict["current_step"] if self.status_dict else self.curr_step
         return step
 

@@ -52,6 +52,7 @@ async def evaluate_held_out(env: Evaluating) -> Metrics:
     manifest = evaluation_manifest(env.config, env.adapter_run.manifest.model, env.curr_step)
     manifest = with_run_settings(manifest, env.adapter_run.connections.settings, env.config)
     stops = env.serving and env.config.eval_handling == EvalHandlingEnum.STOP_TRAIN
+    # STOP_TRAIN stops Atropos' workers alone: without a pause the workflows go on sampling
     async with paused(env.adapter_run.connections.journal, training) if stops else nullcontext():
         entries, failed = await roll_out_set(env, manifest)
     journal = env.adapter_run.connections.journal
@@ -141,6 +142,7 @@ async def _draw(
         environments.enumeration(manifest) as environment,
     ):
         items = await environment.next_items(wanted)
+    # the set is enumerated from its beginning: what an earlier process claimed comes first
     for item in items[len(claims) :]:
         drawn.append(await ledger.claim(item, 0))
     return drawn

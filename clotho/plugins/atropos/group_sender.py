@@ -1,8 +1,8 @@
-"""Bringing groups to the trainer's API, and being registered there.
+"""Delivery of groups to the trainer's API, and the adapter's registration there.
 
-An entry is written before a group is sent, and another when the API has answered. Between the two the group may
-have arrived unnoticed: it is sent again under the same `group_id`, by which Clotho's durable API knows it; Atropos'
-own API then has it twice.
+The sender writes an entry before it sends a group, and another when the API has answered. A process that finds the
+first alone can't tell whether the group arrived: it sends it again under the same `group_id`. Clotho's durable API
+recognises that id; Atropos' own API then has the group twice.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Registration(FrozenModel):
     """The environment's name with the number that the API adds."""
 
     def is_stale_registration_of(self, now: "Registration") -> bool:
-        """Whether the same API still counts this registration, of an adapter that is gone.
+        """Whether the API that took `now` still counts this registration of an adapter that is gone.
 
         Both numbers start over with a restarted API, where this one's id may be another environment's.
         """
@@ -97,15 +97,18 @@ class GroupSender:
             await asyncio.wait(self._under_way.values(), timeout=seconds)
 
     async def _deliver(self, group: str, branch_groups: list[dict[str, Any]]) -> None:
+        # delivered or dropped by a task, or a process, before this one
         if await self._ledger.delivery(group) is not None:
             return self._settled(group)
         started = time.monotonic()
 
         async def send() -> Receipt:
+            # at every try: a restarted API knows this environment by another number, if at all
             env_id = await self._current_env()
             for branch_group in branch_groups:
                 branch_group["env_id"] = env_id
             receipt = await self._api.send(branch_groups)
+            # rows that don't fill a group wait in the API for ever
             if receipt.buffered:
                 log.error("%s: the API keeps it for a group size that isn't its own", group)
             return receipt
@@ -135,6 +138,7 @@ async def retry_outages(work: Callable[[], Awaitable[Any]], what: str) -> Any:
         try:
             return await work()
         except Unavailable as outage:
+            # about every 100 s in a long outage
             if attempt % 10 == 0:
                 log.warning("waiting to %s: %s", what, outage)
             await asyncio.sleep(wait_seconds(attempt))

@@ -1,4 +1,4 @@
-"""Keys on the command line and in YAML files, kept from Atropos, which prints its configuration."""
+"""Hides keys of the command line and of YAML files from Atropos, which prints its configuration."""
 
 import tempfile
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Secrets:
         return shown
 
     def reveal(self, configs: Any) -> Any:
-        """Server configurations with the keys in their places; those given stay as they are."""
+        """Copies of server configurations with keys in place of masks."""
         if isinstance(configs, list):
             return [self.reveal(config) for config in configs]
         if isinstance(configs, APIServerConfig) and configs.api_key in self._keys:
@@ -69,6 +69,7 @@ class Secrets:
             return path
         for server in found:
             server["api_key"] = self._mask(server["api_key"])
+        # not deleted: Atropos opens it by its name later
         with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as copy:
             yaml.safe_dump(content, copy)
         return Path(copy.name)
@@ -93,6 +94,6 @@ def _servers(path: Path, content: dict[str, Any]) -> list[dict[str, Any]]:
     if not all(isinstance(server, dict) for server in servers):
         raise InvalidInput(f"{path}: openai must hold a server's fields, or a list of servers")
     if isinstance(section, list) and len(section) == 1:
-        # Atropos' own `serve` passes over such a list.
+        # Atropos' own `serve` passes over such a list
         raise InvalidInput(f"{path}: openai: give one server without the dash before it")
     return servers

@@ -57,9 +57,10 @@ def run_command(kind: Keyed, cli: Callable[[], None]) -> int:
     try:
         settings = load_settings()
         configure(settings.log_format, "adapter")
-        # It says ten times a second how many workers it has.
+        # it says ten times a second how many workers it has
         logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)
         failpoints.arm(settings.fail, settings.fail_folder)
+        # before Atropos reads them: it prints its whole configuration
         sys.argv[1:] = kind.secrets.conceal_flags(sys.argv[1:])
         cli()
     except ValidationError as error:
@@ -108,6 +109,7 @@ def until_stopped() -> Iterator[None]:
     def stop() -> None:
         nonlocal stopped
         stopped = True
+        # gives a second SIGTERM its default effect back
         loop.remove_signal_handler(signal.SIGTERM)
         log.info("told to stop: groups that are being sent arrive first")
         body.cancel()

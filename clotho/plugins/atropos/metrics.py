@@ -1,4 +1,4 @@
-"""The adapter's metrics: for wandb beside Atropos' own, and for Prometheus those of the groups it delivers."""
+"""The adapter's metrics: for wandb those of rollouts, for Prometheus those of delivered groups."""
 
 import time
 from collections import Counter
@@ -70,7 +70,7 @@ def _line(error: ToolError) -> str:
 
 
 class DeliveryMetrics:
-    """One per adapter. Counts begin with the process; the age of a group is in the store, and goes on."""
+    """Metrics of one adapter. Counts begin with the process; ages of groups come from the store, and go on."""
 
     def __init__(self, meter: MetricMeter = MetricMeter.noop) -> None:
         self._sent = meter.create_counter(
@@ -85,11 +85,12 @@ class DeliveryMetrics:
             "seconds",
         )
         self._undelivered = meter.create_gauge("clotho_undelivered_groups", "Groups drawn and not delivered.")
-        # Named with its unit: the SDK adds that to histograms alone.
+        # named with its unit: the SDK adds that to histograms alone
         self._oldest = meter.create_gauge_float(
             "clotho_oldest_undelivered_group_seconds", "Time since the oldest undelivered group was drawn."
         )
         self._queue = meter.create_gauge("clotho_trainer_queue_groups", "Groups in the queue of the API.")
+        # shown as 0 from the start: a counter that appears with its first group has no increase to show
         self._sent.add(0, {"again": "false"})
         self._rows.add(0)
 

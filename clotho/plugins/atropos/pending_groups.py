@@ -80,6 +80,7 @@ class PendingGroups:
         """The first claim that is neither offered nor busy."""
         now = time.monotonic()
         for pending in self._pending.values():
+            # not by `busy` alone: a cancelled worker's item is in Atropos' backlog, and would come twice
             if not pending.offered and not pending.busy and pending.not_before <= now:
                 return pending.item.claim
         return None
@@ -117,7 +118,7 @@ class PendingGroups:
             pending.busy = False
 
     def put_back(self, claim: Claim) -> int:
-        """Put the group back, with exponential backoff. Returns how often that was."""
+        """Offer the group again, after exponential backoff. Returns how often it was put back."""
         if (pending := self._pending.get(claim.group)) is None:
             return 0
         pending.offered = False

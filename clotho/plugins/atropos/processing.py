@@ -113,6 +113,7 @@ class GroupFile:
         if name in self.written:
             return
         self._file.write(json.dumps(group, ensure_ascii=False).encode() + b"\n")
+        # no fsync: the journal has the groups, and the next `process` writes those that the file lacks
         self._file.flush()
         self.written.add(name)
 

@@ -21,7 +21,7 @@ TRAINER_SECONDS = 1.0
 
 
 class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
-    """Replaces BaseEnv's requests to the API, three failures of which end the process."""
+    """Replaces BaseEnv's requests to the API, since BaseEnv ends the process when one has failed three times."""
 
     trainer_api: TrainerApi
     env_id: int
@@ -44,6 +44,7 @@ class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
     async def current_env_id(self) -> int:
         """The id under which the API knows this environment now; raises ApiUnavailable."""
         try:
+            # groups of a number that a restarted API doesn't know can keep it from making batches for anybody
             await self.trainer_api.status(self.env_id)
         except EnvUnknown:
             await self._register_again(self.env_id)
@@ -105,6 +106,7 @@ class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
         """Register once; BaseEnv repeats it until a trainer is there."""
         request = {
             "max_token_length": self.config.max_token_length,
+            # the API refuses a registration without a name, and wandb_name may be None
             "desired_name": self.config.wandb_name or self.config.run,
             "weight": self.config.inference_weight,
             "min_batch_allocation": self.config.min_batch_allocation,
@@ -126,6 +128,7 @@ class ReconnectingEnv(BaseEnv):  # type: ignore[misc]
 
     async def _register_again(self, lost: int) -> None:
         async with self._registering:
+            # another task has registered while this one waited for the lock
             if self.env_id != lost:
                 return
             log.warning(

@@ -28,7 +28,7 @@ log = logging.getLogger("clotho.plugins.atropos")
 
 
 class ProcessIdentity(FrozenModel):
-    """A process that holds a lock, also once its pid is that of another one."""
+    """Identifies a process that holds a lock, even after its pid has gone to another one."""
 
     host: str
     pid: int
@@ -60,7 +60,7 @@ def _look(pid: int) -> tuple[str, int] | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name before the last parenthesis may hold anything.
+    # the name before the last parenthesis may hold anything; fields[0] is then stat's third, fields[19] starttime
     fields = stat.rpartition(")")[2].split()
     return fields[0], int(fields[19])
 
@@ -106,11 +106,13 @@ class RunLock:
 
     async def confirm(self) -> None:
         """Raise InvalidInput if the lock was taken over; reads the store only if a heartbeat is overdue."""
+        # a period early: once ttl has passed, others may take over at any time
         if time.monotonic() - self._shown > self._ttl - self._period:
             await self.show()
 
     async def show(self) -> None:
         """Write a heartbeat. Raises InvalidInput if the lock was taken over."""
+        # before the heartbeat is written: the store's clock may read any moment from here on
         begun = time.monotonic()
         last, entry = await self._last() or (None, RunLockEntry(holder=None))
         if last != self._number:
@@ -126,6 +128,7 @@ class RunLock:
             await asyncio.sleep(self._period)
             try:
                 await self.show()
+            # no end: `confirm` reads the store before the next delivery, and an outage may keep others out as well
             except StoreUnavailable as error:
                 log.warning("run %s: no heartbeat written: %s", self._run, error)
             except InvalidInput:
@@ -158,6 +161,7 @@ class _Watch:
         """
         lives = holder.lives()
         now, shown = await last_heartbeat(self._journal, _name(self._run))
+        # the heartbeat may be an earlier holder's: this one may have begun just now, and not have shown itself
         quiet = min(now - shown, time.time() - holder.since)
         if lives or (self._shown is not None and shown > self._shown):
             raise InvalidInput(
@@ -165,6 +169,7 @@ class _Watch:
                 "stop that adapter first, or choose another --env.run"
             )
         waited = time.monotonic() - self._begun
+        # clocks of hosts may differ, so a wait of `ttl` here without a new heartbeat counts as well
         if lives is False or max(quiet, waited) >= self._ttl:
             log.info("run %s is taken over from %s, which is gone", self._run, described(holder))
             return True
@@ -196,6 +201,7 @@ async def held(
         raise run_lock.lost from None
     finally:
         renewal.cancel()
+        # a lock that isn't released is free after `ttl`
         with suppress(StoreUnavailable):
             await run_lock.end()
 

@@ -140,7 +140,9 @@ def with_reasoning(manifest: RunManifest, config: ClothoEnvConfig) -> RunManifes
     """The manifest with Atropos' reasoning fields applied to requests and prompt."""
     asked = ReasoningConfig.from_env_config(config).build_extra_body()
     update: dict[str, object] = {}
+    # with a rendering the prompt is rendered here, and the rendering holds the thinking mode
     if asked is not None and manifest.rendering is None:
+        # the environment's own fields win
         extra_body = {**asked, **manifest.sampling.extra_body}
         update["sampling"] = manifest.sampling.model_copy(update={"extra_body": extra_body})
     if config.custom_thinking_prompt is not None:

@@ -12,6 +12,7 @@ from clotho.training.fitness import check_whole, oldest_step
 from clotho.training.rows import TrainingRow, rows_of
 from clotho.training.siblings import ALL, Exclusion, Sibling
 
+# Atropos' marks of a token that isn't trained on, in masks and in inference_logprobs
 MASKED = -100
 MASKED_LOGPROB = 1.0
 FILLER_TOKENS = 2
@@ -54,7 +55,7 @@ class BranchGroup:
             "inference_logprobs": [row.logprobs for row in self.rows],
             "messages": [[wire_message(message) for message in row.messages] for row in self.rows],
             "generation_params": self.generation_params,
-            # BaseEnv looks into these two without asking whether they are there.
+            # BaseEnv looks into these two without asking whether they are there
             "group_overrides": {},
             "overrides": None,
             "images": None,
@@ -80,6 +81,8 @@ def branch_groups_of(
     sampled = rows_of(group, siblings, max_tokens)
     spare = next(row for rows in sampled for row in rows if row.ids)
     scores = tuple(sibling.summary.score for sibling in siblings)
+    # every branch group has a row and the score of each sibling: the API keeps groups of another size for ever,
+    # and trainers normalise scores within a group
     made = []
     for number in range(max(map(len, sampled))):
         rows = tuple(
@@ -123,6 +126,7 @@ def wire_message(message: ChatMessage) -> dict[str, Any]:
 
 def _row(sibling: Sibling, own: Sequence[TrainingRow], number: int, spare: TrainingRow) -> Row:
     if number >= len(own) or not own[number].ids:
+        # of the sibling's own tokens if it has any: they are masked, and only have to be valid
         tokens = list((own[0].ids or spare.ids)[:FILLER_TOKENS])
         masked = len(tokens)
         return Row(tokens, [MASKED] * masked, [MASKED_LOGPROB] * masked, sibling.messages, (), True)
@@ -146,6 +150,7 @@ def _parameters(siblings: Sequence[Sibling], rows: Sequence[Row], *, trainable: 
     sampling = next((sibling.sampling for sibling in siblings if sibling.sampling is not None), Sampling())
     modes = {span.logprobs_mode for sibling in siblings for one in sibling.branches for span in one.spans}
     return {
+        # seeds are each turn's own
         **sampling.model_dump(mode="json", exclude={"seed"}),
         "trainable": trainable,
         "logprobs_mode": modes.pop() if len(modes) == 1 else None,

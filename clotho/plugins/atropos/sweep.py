@@ -35,6 +35,7 @@ async def sweep(env: Sweeping) -> None:
     while True:
         try:
             for claim in await run.ledger.finished(run.pending.idle()):
+                # asked for each: a worker may have taken it while the ones before were delivered
                 if run.is_free(claim):
                     await _sweep_up(env, claim)
         except ClothoError as error:
@@ -52,8 +53,10 @@ async def _sweep_up(env: Sweeping, claim: Claim) -> None:
             env.backlog.extend(further)
             if trajectories is not None:
                 trajectories = await env.postprocess_histories(trajectories)
+            # collect_trajectories has dropped a rejected group, and settled it
             if claim in run.pending:
                 await env.handle_send_to_api(trajectories, item)
+        # an outage isn't the hook's failure, and doesn't count as one
         except Unavailable:
             raise
         except Exception:

@@ -52,7 +52,7 @@ def check_sampling(sampling: Sampling, served: ServerCapabilities) -> None:
 async def _found(
     connections: Connections, manifest: RunManifest, endpoint: Endpoint
 ) -> ServerCapabilities | None:
-    # Imported here: few runs need it, and every adapter would start later for it.
+    # imported here: few runs need it, and every adapter would start later for it
     from clotho.models.backends import Backends
 
     key = secret(endpoint.api_key_variable) if endpoint.api_key_variable is not None else None

@@ -62,6 +62,7 @@ class TrainerApi:
         try:
             return await self._json("GET", "/status-env", {"env_id": env_id})
         except ApiUnavailable as error:
+            # atroposlib answers 500 for an unknown number: if this succeeds, the API is up, and the number unknown
             await self.get("/status")
             raise EnvUnknown(f"the API at {self.url} doesn't know environment {env_id}") from error
 
@@ -83,6 +84,7 @@ class TrainerApi:
         headers = {"content-type": "application/json"} if body is not None else {}
         try:
             return _parsed(await self._request(method, path, encoded, headers), self.url)
+        # only groups are ever given up: other requests wait for an API that answers them
         except GroupRejected as refused:
             raise ApiUnavailable(str(refused)) from refused
 
@@ -101,11 +103,13 @@ class TrainerApi:
 
 def wait_seconds(attempt: int) -> float:
     """Seconds before the next attempt, after `attempt` outages in a row."""
+    # the exponent is bounded: 2.0 ** 1024 overflows, and an outage may last for days
     return min(0.25 * 2.0 ** min(attempt, 10), LONGEST_WAIT)
 
 
 def _encoded(groups: list[dict[str, Any]]) -> tuple[bytes, dict[str, str]]:
     try:
+        # atroposlib accepts -Infinity, and then fails to serve the batch that it has already taken from its queue
         body = json.dumps(groups, allow_nan=False).encode()
     except ValueError as error:
         raise GroupRejected(Rejection.NON_FINITE, str(error)) from error

@@ -1,7 +1,7 @@
 """The entries that references in Temporal's payloads point to, for the Temporal UI to show.
 
 Workflows and activities hand each other references, and the store has the texts. The UI asks a codec server to
-decode each payload; what comes back is the payload with what it refers to, under SHOWN.
+decode each payload. The server adds what a payload refers to, under SHOWN.
 """
 
 import asyncio
@@ -90,12 +90,14 @@ class Codec:
         """The entry that the value refers to; None where it is no reference."""
         for kind, read in self._readers:
             try:
+                # by fields alone, since payloads don't name their type: the models take no others
                 reference = kind.model_validate_json(json.dumps(value))
             except ValidationError:
                 continue
             try:
                 return await read(reference)
             except ClothoError as error:
+                # in place of the text: an error status would fail the request's other payloads, too
                 return {"error": str(error)}
         return None
 

@@ -23,6 +23,7 @@ from clotho.listeners.refused import Refused
 from clotho.plugins.codec.references import Codec
 
 LIMITS = BodyLimits(sent_bytes=8 * 2**20, unpacked_bytes=8 * 2**20, seconds=20.0)
+# decoded texts stay out of the browser's cache
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 MOST_CONNECTIONS = 800
 SECONDS_TO_FINISH = 2
@@ -31,7 +32,7 @@ SECONDS_TO_FINISH = 2
 class CodecServer:
     """The ASGI application. It answers this machine, and pages of the Temporal UI, whose origin `access` names.
 
-    The UI sends no token of ours, since it takes none, but whatever address it is given: /TOKEN/decode.
+    The UI has no field for a token, but takes any address: the token is a part of the path, /TOKEN/decode.
     """
 
     def __init__(self, codec: Codec, access: Access) -> None:

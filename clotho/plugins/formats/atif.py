@@ -1,4 +1,4 @@
-"""Rollouts as trajectories of the Agent Trajectory Interchange Format (ATIF), as Harbor has them."""
+"""Rollouts as trajectories in the Agent Trajectory Interchange Format (ATIF), which Harbor reads."""
 
 import json
 from collections.abc import Sequence
@@ -104,7 +104,7 @@ def _step(number: int, step: Step, turn: SampledTurn, acts: bool) -> Fields:
         if message.reasoning_content:
             fields["reasoning_content"] = message.reasoning_content
     if step.asked is not None and (step.asked.aside or step.asked.extends is None):
-        # Steps are in the order of time, of whichever conversation they are.
+        # steps are in the order of time, of whichever conversation they are
         fields["extra"] = {"aside": step.asked.aside, "begins_conversation": step.asked.extends is None}
     return fields
 

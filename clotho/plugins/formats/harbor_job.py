@@ -62,6 +62,7 @@ def _new_folder(output: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes `output` on success. Raises InvalidInput where that is there."""
     if output.exists():
         raise InvalidInput(f"{output} exists: give the path of a new folder")
+    # beside the output: only within one file system can a folder be renamed
     folder = output.resolve().with_name(f".{output.name}.{os.getpid()}")
     folder.mkdir(parents=True)
     try:
@@ -83,6 +84,7 @@ def _write_trial(
     _write(folder / "result.json", trial)
     _write(folder / "agent" / "trajectory.json", trajectory(read, tools, manifest))
     _write(folder / "verifier" / "reward.json", _rewards(read))
+    # logs may hold halves of characters, which UTF-8 has no bytes for
     (folder / "verifier" / "test-stdout.txt").write_text(read.reward.log, "utf-8", "backslashreplace")
 
 
@@ -91,6 +93,7 @@ def _trial(name: str, item: Item, read: RecordedRollout, manifest: RunManifest) 
     usage, trial = usage_of(read.transcript), f"{name}__{epoch_of(read.summary)}"
     task = f"{manifest.environment}/{name}"
     fields: Fields = {
+        # not random: the same rollout has the same id in every export
         "id": str(uuid5(NAMESPACE_URL, read.summary.rollout)),
         "task_name": name,
         "trial_name": trial,

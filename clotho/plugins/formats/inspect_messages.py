@@ -1,4 +1,4 @@
-"""Messages in the form that Inspect has them."""
+"""Messages in the form that Inspect's logs have."""
 
 import json
 from collections.abc import Sequence

@@ -93,7 +93,7 @@ class Calls:
             if not slot.waits and not slot.delivered:  # it was cut off
                 return ordinal, slot
         if slots and (last := slots[-1]).delivered and not (last.extended or last.repeated):
-            # The answer reached the socket, and perhaps not the harness: once.
+            # the answer reached the socket, and perhaps not the harness: once
             last.repeated = True
             return len(slots) - 1, last
         return None

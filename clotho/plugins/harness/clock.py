@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Clock:
-    """The time in which a harness worked, and not the model for it."""
+    """The time that a harness has worked, without that in which it waited for the model."""
 
     begun: float = field(default_factory=time.monotonic)
     waited: float = 0.0

@@ -34,13 +34,15 @@ class Volatile:
 
 
 class Normalization:
-    """What is the same in all starts of one harness: `places` are the folders of one start, workspace and home."""
+    """Replaces what differs between starts of one harness; `places`: workspace and home of this start."""
 
     def __init__(self, volatile: Sequence[Volatile], places: Sequence[str]) -> None:
         self._volatile = tuple(volatile)
         self._numbers = {text: f"{MARK}P{at};" for at, text in enumerate(_names(places))}
+        # alternatives are tried in order: a folder inside of another place would match as that one
         longest_first = sorted(self._numbers, key=len, reverse=True)
         every = "|".join(map(re.escape, longest_first))
+        # whole paths alone: /work isn't in /workshop or in my/work
         self._places = re.compile(rf"(?<![\w.~-])(?:{every})(?![\w-])") if every else None
 
     def digest(self, message: ChatMessage) -> str:

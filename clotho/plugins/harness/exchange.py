@@ -42,6 +42,7 @@ class Exchange:
 
     def read(self) -> HttpRequest | None:
         """The request, once all of it has come; what comes after it is dropped. Raises Unserved, once."""
+        # taken out: h11 keeps what isn't read yet, and a large body isn't held twice
         received, self.connection.received = self.connection.received, bytearray()
         if self._over:
             return None
@@ -95,6 +96,7 @@ class Exchange:
         await self._send(*events, last=True)
 
     def _not_head(self) -> bool:
+        # a client reads no body after HEAD, with which Claude Code begins
         return self._head is None or self._head.method != b"HEAD"
 
     async def begin_stream(self, first: bytes) -> None:

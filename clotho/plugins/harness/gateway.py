@@ -1,9 +1,9 @@
-"""The gateway: answers what a harness asks of its model's API, each call a turn of the rollout.
+"""The gateway: it answers a harness' calls of its model's API, each with a turn of the rollout.
 
-It follows the log of the sandbox's port. What a call is named and which turn answers it follows from the log alone,
-in its order, so that a process which takes over comes to the same; what has no effect twice is then done again:
-asking the workflow for a turn that it has. A harness never sees an outage: its call is held open until there is an
-answer, whatever that takes. It is told of an error where the real API would send one, and where a limit ends it.
+It follows the log of the sandbox's port. The log alone, in its order, decides how a call is named and which turn
+answers it, so that a process which takes over decides the same. That process repeats only what has no effect twice:
+it asks the workflow for turns that the workflow has. A harness never sees an outage: the gateway holds a call open
+until there is an answer, whatever that takes. It answers with an error where the real API would, and at a limit.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from clotho.rollouts.agent_program import MOST_ASKED_AT_ONCE, AnsweredTurn, Stag
 from clotho.rollouts.turn import TurnEntry
 from clotho.sandbox.backend import JobStatus
 
+# clients cut streams that are silent for 300 s
 PING_SECONDS = 10.0
 SHORT = 1 << 14
 """Bytes that are worked on at once: in any form they take no tenth of a second."""
@@ -85,6 +86,7 @@ class Gateway:
         asked = await self._stage.asked()
         turns = await self._stage.turns(sorted(asked))
         await asyncio.to_thread(self._naming.recall, asked, turns)
+        # these have answers: the workflow is asked for them only to count them
         for turn in sorted(turns.keys() - set(self._stage.counted)):
             await self._stage.answer(turn)
             if (sampled := turns[turn].sampled) is not None:
@@ -101,6 +103,7 @@ class Gateway:
                 self.failure.result()
             return await following
         finally:
+            # the workflow goes on sampling: the next process asks for the same turns
             begun = (following, *self._tasks.values(), *self._flights.values())
             for task in begun:
                 task.cancel()
@@ -124,6 +127,7 @@ class Gateway:
     async def finish(self) -> None:
         """Take no further calls, and wait for the turns that are being sampled: they are paid for."""
         self._over = True
+        # until the log is read, calls may be unknown whose turns are being sampled
         caught_up = asyncio.create_task(self._port.serving.wait())
         either: set[asyncio.Future[Any]] = {caught_up, self._following, self.failure}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -140,6 +144,7 @@ class Gateway:
             self._unasked.pop(number, None)
         if connection.ended.is_set():
             if served is not None and served.slot.waits:
+                # cut off: an equal request takes this slot again
                 served.slot.waits = False
             for kept in (self._exchanges, self._served):
                 kept.pop(number, None)
@@ -218,11 +223,12 @@ class Gateway:
             self._reply(exchange, error.status, body)
             return
         number = exchange.connection.number
-        # An earlier server may have refused a call that the journal lacks: it is looked at once that is known.
+        # an earlier server may have refused a call that the journal lacks: it is looked at once that is known
         may_be_new = self._port.serving.is_set() and self.end_words is None
         named = await self._naming.name(asked, len(request.body), self.clock.worked, may_be_new)
         if named is not None:
             served = self._served[number] = Served(exchange, dialect, asked, named.slot, named.call)
+            # those of `_unasked` are begun by _begin_serving, with all others that wait
             if self._port.serving.is_set() and number not in self._unasked:
                 self._begin_answer(number, served)
         elif self._port.serving.is_set():
@@ -239,9 +245,11 @@ class Gateway:
     async def _answer(self, served: Served) -> None:
         exchange, dialect, model = served.exchange, served.dialect, served.asked.model
         flight = self._flight(served.slot.turn)
+        # by the call's name: the harness may send it back, and a later start must send the same
         id = served.call.replace("-", "")
         self.clock.begin_wait()
         try:
+            # not wait_for: neither this timeout nor a cut connection may cancel the sampling
             while not (await asyncio.wait([flight], timeout=PING_SECONDS))[0]:
                 if served.asked.stream:
                     await self._keep_waiting(exchange, dialect, id, model)
@@ -276,7 +284,7 @@ class Gateway:
         else:
             assert answered.entry is not None
             self.overflows += 1
-            # Told of it again, some shorten their history for ever.
+            # told of it again, some shorten their history for ever
             kind = "context_overflow" if self.overflows == 1 else "limit_reached"
             words = answered.entry.context_overflow or "the prompt is too long"
         if exchange.begun:

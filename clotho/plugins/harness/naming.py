@@ -1,4 +1,4 @@
-"""Names for the calls of a harness' start, by which calls of another start are answered from the journal."""
+"""Names of a harness' calls: a later start that makes a call of the same name is answered from the journal."""
 
 import hashlib
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Named:
 
 
 class Naming:
-    """The names of one start's calls; `aside_without_tools`: those without tools are beside the task."""
+    """The names of one start's calls; `aside_without_tools`: calls without tools are beside the task."""
 
     def __init__(self, stage: Stage, normalization: Normalization, aside_without_tools: bool) -> None:
         self._stage = stage
@@ -70,14 +70,16 @@ class Naming:
     def recall(self, asked: dict[int, AskedEntry], turns: dict[int, TurnEntry]) -> None:
         """Take in the calls and turns that the journal has. It may take seconds."""
         self._calls = Calls(asked, {})
+        # in this order: a prompt may extend the conversation of an earlier turn
         for turn in sorted(asked):
             self._calls.digests[turn] = self._digests_of(turn)
             if turn in turns:
                 self.add_answer(turn, turns[turn])
+        # last: the digests above are of these messages
         self._calls.asked = {turn: without_messages(entry) for turn, entry in asked.items()}
 
     def _digests_of(self, turn: int) -> list[str]:
-        """Those of the messages of a turn's prompt."""
+        """The digests of the messages of a turn's prompt."""
         entry = self._calls.asked[turn]
         before: list[str] = []
         if entry.extends is not None:
@@ -95,9 +97,9 @@ class Naming:
         self._calls.add_answer(turn, entry, self._digest(sampled.message) if sampled is not None else None)
 
     async def name(self, asked: Asked, size: int, worked: float, may_be_new: bool) -> Named | None:
-        """The name and turn of a call of `size` bytes: those of one that it repeats, or of an earlier start's.
+        """Name a call of `size` bytes: as the call that it repeats, or as an equal one of an earlier start.
 
-        A new call is kept as a further turn, with the seconds that its program has worked; None where it may not be
+        A new call is kept as a further turn, with the seconds that its program has worked; None if it may not be
         new.
         """
         digests, of_tools = await beside(size, self._digests, asked)
@@ -139,6 +141,8 @@ class Naming:
             start=self._stage.lease,
             extends=extends,
             kept=kept,
+            # the model gets the journal's messages for the rest, on whose tokens it was sampled: this start's
+            # own may differ in volatile texts
             messages=asked.messages[kept:],
             tools=of_tools,
             aside=self._aside_without_tools and not asked.tools,
@@ -153,7 +157,7 @@ class Naming:
         return turn
 
     def _digests(self, asked: Asked) -> tuple[list[str], str]:
-        """Those of a request's messages, and that of its tools."""
+        """The digests of a request's messages, and the digest of its tools."""
         of_tools = self._normalization.digest_of_tools(asked.tools, asked.custom_tools)
         return [self._digest(message) for message in asked.messages], of_tools
 

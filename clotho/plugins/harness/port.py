@@ -114,6 +114,7 @@ class Port:
         one sends has no effect any more.
         """
         while True:
+            # before the output is read: what came before an end is then read to the last byte
             status = await self._sandbox.wait_output(self._key, self._offset, LOOK_SECONDS)
             while self._offset < status.output_size:
                 chunk = await self._sandbox.output(self._key, self._offset, READ_BYTES)
@@ -150,6 +151,7 @@ class Port:
     async def _say(self, frames: bytes) -> None:
         async with self._sending:
             self._sent += 1
+            # a key for each input, which the sandbox takes once, however often it is asked; each server counts anew
             request = job_key(self._key, "in", NUMBER.unpack(self._server)[0], self._sent)
             await self._sandbox.send_input(self._key, frames, request)
 
@@ -171,6 +173,7 @@ class Port:
         self._rest = self._rest[at:]
 
     async def _obey(self, number: int, kind: bytes, content: bytes) -> None:
+        # packed with the highest byte first: the bytes compare as their numbers do
         if kind == b"T" and content > self._server:
             raise Unavailable("another process has taken the harness' port over")
         if kind == b"T" and content == self._server and not self.serving.is_set():

@@ -1,4 +1,4 @@
-"""A harness in a rollout's sandbox: started once, served until it ends, and what it was."""
+"""One harness in a rollout's sandbox: its start, its service until it ends, and the record of its end."""
 
 import asyncio
 import re
@@ -98,7 +98,7 @@ class HarnessRun:
         raise SandboxDisrupted("commands have ended the harness' port", port.exhausted)
 
     async def _ended(self, key: str, gateway: Gateway) -> tuple[JobStatus, str | None]:
-        """Start the harness unless it has started, and wait for its end, or end it at a limit; returns that."""
+        """Start the harness unless it has started; wait for its end, or end it at a limit. Returns that."""
         await gateway.ready()
         await self._start(key)
         told_at: float | None = None
@@ -114,7 +114,7 @@ class HarnessRun:
                 return status, ENDED_AT.get(status.state)
             if gateway.end_words is not None and told_at is None:
                 told_at = clock()
-                # A job, so that the grace of a harness which was told by an earlier process goes on in this one.
+                # a job, so that the grace of a harness which was told by an earlier process goes on in this one
                 script = f"{shell.SYSTEM_PATH}\nsleep {GRACE_SECONDS:g}"
                 await self.stage.sandbox.start(Job(key=grace, script=script))
             if told_at is not None and (
@@ -146,6 +146,7 @@ class HarnessRun:
             context_tokens=self.stage.context_tokens,
         )
         launch = self.harness.start(start)
+        # files and start have keys: a process that takes over does this again without effect
         for path, content in launch.files.items():
             await sandbox.write_file(path, content, key=job_key(key, "file", path))
         await sandbox.start(Job(key=key, script=launch.script))
@@ -172,6 +173,7 @@ class HarnessRun:
         output = (await sandbox.output(key, size, OUTPUT_CHARACTERS)).decode(errors="replace")
         reason = output[-REASON_CHARACTERS:].strip()
         code = status.exit_code if status.exit_code is not None else -1
+        # a program that has called was found and started: these codes are its own then
         if code in NOT_STARTED and not counts.calls:
             raise InvalidInput(
                 f"{self.harness.program} can't be started in the sandbox: {reason}. To have it: "
@@ -181,7 +183,7 @@ class HarnessRun:
             if code in self.harness.own_failures:
                 raise SandboxLost(f"{self.harness.name} failed by itself with exit code {code}: {reason}")
             if code in BY_SIGNAL:
-                # Commands that did it do it again at the same call of the next start: three times are their doing.
+                # commands that did it do it again at the same call of the next start: three times are their doing
                 signal = code - BY_SIGNAL.start + 1
                 raise SandboxDisrupted(
                     f"{self.harness.name} was ended by signal {signal}: {reason}", status.exhausted

@@ -1,4 +1,4 @@
-"""What keeps notices from being given: their settings, as this machine has them, and those that fail now.
+"""Checks of notices: their settings on this machine, and the notices that fail now.
 
 Nothing is run or sent. Secrets aren't shown.
 """

@@ -21,12 +21,14 @@ PATIENCE_SECONDS = 5.0
 async def failing_notices(client: Client, runs: Sequence[str]) -> list[str]:
     """A line for each of the runs' latest notices that failed for good, or fail and are tried again."""
     given = f"WorkflowType = '{NOTICE}' AND ExecutionStatus IN ('Running', 'Failed')"
+    # a run's name has no quotes
     query = f"{given} AND {RUN} = '{runs[0]}'" if len(runs) == 1 else given
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):  # the client itself tries again for ever
             found = [each async for each in client.list_workflows(query, limit=LOOKED_AT)]
             own = [each for each in found if run_of(each.id) in runs]
             lines = await asyncio.gather(*(_failing(client, each) for each in own))
+    # a warning beside the status, which is shown without it
     except (RPCError, TimeoutError):
         return []
     said = [line for each in lines for line in each]

@@ -1,4 +1,4 @@
-"""The two ways by which notices of runs are given: a command and a web hook."""
+"""Sends notices of runs: to a command and to a web hook."""
 
 import asyncio
 import json
@@ -60,6 +60,7 @@ def body_of(notice: Notice) -> bytes:
 async def run_command(command: tuple[str, ...], body: bytes, environment: Mapping[str, str]) -> None:
     """Run `command` with `body` as its standard input; what it prints goes to this process's standard error."""
     try:
+        # a session of its own: killpg below ends what the command has started, too
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=2, env=environment, start_new_session=True
         )
@@ -85,6 +86,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
     """
     try:
         async with (
+            # httpx's own timeouts are for each read: a server that drips would never exceed one
             asyncio.timeout(SECONDS),
             httpx.AsyncClient(timeout=None) as client,
             client.stream("POST", url, content=body, headers=headers) as answer,
@@ -93,6 +95,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
     except TimeoutError:
         raise Unavailable(f"the web hook doesn't answer within {SECONDS:g} s") from None
     except httpx.HTTPError as error:
+        # from None: the text of httpx's error, and a traceback with it, may have the URL
         raise Unavailable(f"the web hook can't be reached: {type(error).__name__}") from None
     if 200 <= status <= 299:
         return

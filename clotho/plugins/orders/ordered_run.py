@@ -63,11 +63,12 @@ class OrderedRun:
         async with self._claiming:
             while (claim := self._names.get(name)) is None:
                 entry = AdapterItem(item=item, group=group, step=UNSTEPPED if step is None else step)
-                # Another process may have taken the number, for this name too.
+                # another process may have taken the number, for this name too
                 written = await self._journal.write(adapter_item_key(self._run, self._next), entry)
                 self._keep(Claim(self._next, written.group, written.item, written.step))
         if claim.item != item:
             raise InvalidInput(f"{self._run} has another item under the name {name}")
+        # also for a known name: a process that died after its claim has left the group without a workflow
         if await self._ledger.delivery(claim.group) is None and await self._groups.scored(claim) is None:
             request = self._groups.order.group(self._groups.manifest, claim.group, claim.number)
             with suppress(WorkflowAlreadyStartedError):
@@ -109,6 +110,7 @@ class OrderedRun:
     async def cancel(self, name: str) -> GroupAnswer:
         """End the group without rows, unless they were acknowledged."""
         claim = self._claim(name)
+        # the ledger keeps the first entry: a group that was acknowledged stays so
         await self._refuse(claim, GroupRejected(Rejection.CANCELLED, f"{name} was cancelled"))
         if (task := self._awaited.pop(claim.group, None)) is not None:
             task.cancel()
@@ -144,6 +146,7 @@ class OrderedRun:
             self._awaited[claim.group] = task = asyncio.create_task(
                 self._groups.until_scored(claim, lambda delay: self._delays.update({claim.group: delay}))
             )
+        # not wait_for: the task waits on for the next request
         await asyncio.wait([task], timeout=seconds)
         if not task.done():
             return None

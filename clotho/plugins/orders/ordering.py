@@ -90,6 +90,7 @@ class Orders:
 
     async def claim(self, run: str, claim: str, order: ClaimOrder) -> GroupAnswer:
         """Order the next group of the order's sequence that isn't refused, unless `claim` did."""
+        # an unknown run is refused before a claim is written
         await self.run(run)
         claims = Claims(self._journal, run, order)
         if (name := await claims.group_of(claim)) is not None:

@@ -23,7 +23,7 @@ class CheckedRunOrder(RunOrder):
     """The model's servers; the last one given counts."""
     rendering: Rendering = Rendering()
     """The tokenizer, renderer and parser of tool calls."""
-    # Clients send an object: they need not know the settings, which every release of the server may add to.
+    # clients send an object: they need not know the settings, which every release of the server may add to
     settings: RunSettings = RunSettings()  # type: ignore[assignment]
     """Sandbox, limits and rewards, as `clotho run` takes them, but for what would run on a host."""
 
@@ -41,6 +41,7 @@ class CheckedRunOrder(RunOrder):
         Callers can't choose what runs on a host with a worker's rights: the environment and `defaults` can.
         """
         manifest = self._manifest(run, self.environment_config).with_settings(defaults, self.settings)
+        # the environment and the server's own settings may run things on hosts; the caller may only not add to them
         if not _on_hosts(manifest) <= _on_hosts(self._manifest(run, {}).with_settings(defaults)):
             raise InvalidInput(
                 "MCP servers with `where: host`, unsafe_local and mounts can't be ordered, since they have a "

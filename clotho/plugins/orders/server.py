@@ -40,6 +40,7 @@ REFUSALS = {
     422: "Fields that don't fit.",
     503: "The store or Temporal is away: ask again.",
 }
+# the nearest base of an error counts, in whatever order these are
 STATUSES: dict[type[Exception], int] = {
     NotOrdered: 404,
     InvalidInput: 409,

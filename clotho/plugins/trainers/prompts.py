@@ -8,7 +8,7 @@ from clotho.rollouts.item import Item
 
 
 def item_of(prompt: Any) -> Item:
-    """The item that a prompt is as JSON text. Raises InvalidInput for another prompt."""
+    """The item in a prompt, which is JSON text. Raises InvalidInput for another prompt."""
     try:
         item = json.loads(prompt)
     except (TypeError, ValueError):

@@ -1,6 +1,6 @@
 """slime: a function for `--custom-generate-function-path` whose samples are Clotho's rollouts.
 
-Nothing here imports slime: its samples are copied from those that it passes.
+Nothing here imports slime: its samples are copies of those that it passes.
 """
 
 import asyncio
@@ -84,6 +84,7 @@ class _Rollouts:
         if evaluation:
             raise InvalidInput("slime's evaluations have no names of their own: evaluate with `clotho run`")
         size = int(args.n_samples_per_prompt)
+        # many calls run at once: the first of them opens the run
         async with self._opening:
             if not self._opened:
                 order = self._order(args).model_copy(update={"group_size": size})
@@ -142,5 +143,6 @@ def _nothing(sample: Any, reward: float | None, status: Any) -> Any:
 def _copy(sample: Any) -> Any:
     made = copy.copy(sample)
     made.metadata = dict(sample.metadata)
+    # slime takes samples of one rollout_id for branches of one rollout
     made.rollout_id = sample.index
     return made

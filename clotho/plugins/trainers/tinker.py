@@ -11,8 +11,8 @@ from clotho_client.rows import TrainingRow
 def datums(answer: GroupAnswer) -> list[tinker.Datum]:
     """A datum for each row of a group that can be trained on, none for a refused group.
 
-    The advantage is the reward less the mean of the group's rollouts, each counted once. They are for the losses
-    `importance_sampling` and `ppo`, which leave tokens of advantage 0 alone.
+    The advantage is the reward less the mean of the group's rollouts, each counted once. The datums are for the
+    losses `importance_sampling` and `ppo`, which leave tokens of advantage 0 alone.
     """
     rows = answer.rows or ()
     rewards = {row.rollout: row.reward for row in rows}

@@ -1,6 +1,6 @@
 """TRL's GRPOTrainer: a `rollout_func` whose completions are Clotho's rollouts.
 
-Nothing here imports TRL: it is the trainer's process that has it.
+Nothing here imports TRL: only the trainer's process has it.
 """
 
 import hashlib
@@ -120,9 +120,11 @@ class _Rollouts:
         if run not in self._opened:
             self._client.open_run(run, self._order.model_copy(update={"group_size": size}))
             self._opened.add(run)
+        # before any order: groups start as soon as they are ordered
         self._publish_weights(trainer, step)
         rank = int(trainer.accelerator.process_index)
         names = group_names(step, self._call(run, step), rank, _groups(prompts, size))
+        # all are ordered before the first is waited for: they are rolled out together
         for name, item in names.items():
             self._client.order(run, name, GroupOrder(item=item, step=step))
         pad = int(trainer.processing_class.pad_token_id)
@@ -144,6 +146,7 @@ class _Rollouts:
             return
         if trainer.accelerator.is_main_process:
             self._publish(trainer)
+        # another process would order groups that the old weights answer
         trainer.accelerator.wait_for_everyone()
         self._published = step
 
@@ -160,6 +163,7 @@ def group_names(step: int, call: int, rank: int, items: Sequence[Item]) -> dict[
     names = {}
     for item in items:
         digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:12]
+        # the rank is in it: processes may have equal items, and each counts its own
         names[f"s{step}-c{call}-p{rank}-{digest}-{seen[digest]}"] = item
         seen[digest] += 1
     return names
@@ -168,6 +172,7 @@ def group_names(step: int, call: int, rank: int, items: Sequence[Item]) -> dict[
 def completions(answer: GroupAnswer, size: int, pad: int, temperature: float) -> list[Completion]:
     """The rows of a group, one for each of `size` rollouts. Raises InvalidInput for another temperature."""
     if answer.rows is None:
+        # TRL has a slot for each prompt; None as the reward leaves it out of the group's mean
         return [_nothing(None, pad, None)] * size
     found = [list(rows) for _, rows in groupby(answer.rows, lambda row: row.rollout)]
     return [_completion(rows, pad, temperature) for rows in found]
@@ -177,6 +182,7 @@ def _completion(rows: Sequence[TrainingRow], pad: int, temperature: float) -> Co
     row = max(reversed(rows), key=lambda row: sum(row.mask))
     if not any(row.mask):
         return _nothing(row, pad, row.reward)
+    # TRL divides logits by its own temperature: the ratio to other logprobs would be wrong
     if row.temperature != temperature:
         raise InvalidInput(
             f"{row.rollout} was sampled at temperature {row.temperature}, and the trainer's is {temperature}"

@@ -1,8 +1,8 @@
 """verifiers 0.4, and prime-rl over it: an `Env` whose episodes are Clotho's rollouts, token by token.
 
-A package of environments exports `ClothoEnv` beside its taskset. An episode is a claim on the next rollout of its
-task under its policy, in a life that is the environment server's: one that is started again, with its
-orchestrator, is given the rollouts of the life before, in the same order.
+A package of environments exports `ClothoEnv` beside its taskset. An episode claims the next rollout of its task
+under its policy. Claims count anew in each life of the environment server: one that is started again, with its
+orchestrator, gets the rollouts of the life before, in the same order.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class ClothoEnv(vf.Env[ClothoEnvConfig]):  # type: ignore[misc]
     async def serving(self) -> AsyncIterator[None]:
         """Hold the connection to Clotho. No harness runs here: nothing is to be intercepted."""
         api = self.config.api
-        # A variable that nobody named is verifiers' own, of another service's key.
+        # a variable that nobody named is verifiers' own, of another service's key
         named = "api_key_var" in api.model_fields_set
         self._client = AsyncRolloutClient(api.base_url, variable(api.api_key_var) if named else None)
         try:
@@ -138,6 +138,7 @@ class ClothoEnv(vf.Env[ClothoEnvConfig]):  # type: ignore[misc]
         client = self._client
         assert client is not None, "an episode runs inside serving()"
         sampling = agent.sampling.model_dump()
+        # prime-rl puts the policy's version there
         version = str(sampling.get("cache_salt") or "")
         order = ClaimOrder(
             item=task.data.item,
@@ -150,6 +151,7 @@ class ClothoEnv(vf.Env[ClothoEnvConfig]):  # type: ignore[misc]
             name = (await client.claim(run, claim, order)).name
             answer = await client.wait(run, name)
         except asyncio.CancelledError:
+            # kept in a set: the loop alone holds tasks weakly, and this request ends now
             ending = asyncio.create_task(self._end(client, run, claim, order))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -185,6 +187,7 @@ class ClothoEnv(vf.Env[ClothoEnvConfig]):  # type: ignore[misc]
     async def _end(self, client: AsyncRolloutClient, run: str, claim: str, order: ClaimOrder) -> None:
         """End the rollout of a request that was cancelled."""
         await asyncio.sleep(GRACE_SECONDS)
+        # the same claim again tells its name: the cancel may have come before the first answer
         await client.cancel(run, (await client.claim(run, claim, order)).name)
 
 

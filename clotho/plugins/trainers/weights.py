@@ -34,6 +34,7 @@ class ServedWeights:
         version = str(trainer.state.global_step)
         self._write(trainer.accelerator.unwrap_model(trainer.model), version)
         (served,) = _ask(f"{self._server}/collective_rpc", {"method": "reload_weights"})["results"]
+        # a server of another folder reloads without an error
         if str(served) != version:
             raise InvalidInput(f"{self._server} serves weights {served}: it doesn't read {self._path}")
 
@@ -49,6 +50,7 @@ class ServedWeights:
             file.write(save(tensors, metadata={"format": "pt", VERSION_KEY: version}))
             file.flush()
             os.fsync(file.fileno())
+        # the server may read at any time: it finds the old file or the new one, each whole
         beside.rename(self._path)
 
 
@@ -82,6 +84,7 @@ class SGLangWeights:
         latest, beside = self._folder / LATEST, self._folder / f"{LATEST}.new"
         beside.unlink(missing_ok=True)
         beside.symlink_to(written.name)
+        # over the old link: a server that is started meanwhile finds a model
         beside.replace(latest)
         for before in set(self._folder.glob(f"{WRITTEN}*")) - {written}:
             shutil.rmtree(before)

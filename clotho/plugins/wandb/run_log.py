@@ -34,7 +34,7 @@ Pair = tuple[GroupEntry, RolloutSummary]
 
 @dataclass
 class WandbLog:
-    """What a run has come to so far, logged now and then: the sums of the whole run, whoever followed it before."""
+    """Logs a run's sums now and then: those of the whole run, also where others followed it before."""
 
     run: "Run"
     _logged: dict[str, float] = field(default_factory=dict)
@@ -86,7 +86,7 @@ async def wandb_log(project: str, journal: Journal, manifest: RunManifest) -> As
     """
     import wandb
 
-    # Its own progress lines would mix with those of the run.
+    # its own progress lines would mix with those of the run
     settings = wandb.Settings(console="off", silent=True)
     try:
         run = await asyncio.to_thread(
@@ -106,11 +106,12 @@ async def wandb_log(project: str, journal: Journal, manifest: RunManifest) -> As
     try:
         yield WandbLog(run)
     finally:
+        # it waits until all is uploaded
         await asyncio.to_thread(run.finish)
 
 
 def wandb_id(journal: Journal, run: str) -> str:
-    """The same for a run of this store whoever follows it: wandb adds to what it has."""
+    """The id of a run's wandb run. It is the same whoever follows the run: wandb adds to what it has."""
     return f"{run}-{job_key(journal.store_identity, run)[:8]}"
 
 

@@ -1,7 +1,7 @@
 """The API's state, all of it in one SQLite file: the trainer, its environments, and groups until they arrived.
 
-It behaves like atroposlib's application, which keeps the same in memory, and chooses batches by its functions. Each
-method is one transaction: what it returns is on the disk. Nothing of it is kept in memory.
+The queue answers like atroposlib's application, which keeps this state in memory, and lets atroposlib's functions
+choose batches. Each method is one transaction: what it returns is on the disk. The process keeps no copy in memory.
 """
 
 import json
@@ -76,7 +76,7 @@ class Batch:
 
 
 class Queue:
-    """Blocking: to be used from one thread at a time. Only one process can have a file open."""
+    """The state in one file. Methods block: one thread at a time calls them, in one process for each file."""
 
     def __init__(self, path: Path) -> None:
         """Open or make the file. Raises InvalidInput if it can't be used."""
@@ -89,9 +89,11 @@ class Queue:
     def register(self, trainer: Trainer) -> Answer:
         with self._changing() as state:
             _check_room(state.trainers)
+            # as in atroposlib, the first trainer counts: what a second one asks for is ignored
             if not state.open:
                 state.trainer, state.open, state.step = trainer, True, trainer.starting_step
             state.trainers += 1
+        # atroposlib gives every trainer such a number; no request shows it
         return {"uuid": uuid4().int}
 
     def register_environment(self, asked: Environment) -> Answer:
@@ -119,6 +121,7 @@ class Queue:
         with self._changing():
             update = "UPDATE environments SET connected = FALSE WHERE number = ?"
             known = self._file.execute(update, (asked.env_id,)).rowcount
+        # atroposlib answers with the text of its IndexError
         return {"status": "success"} if known else {"status": "failure", "error": "list index out of range"}
 
     def wandb_info(self) -> Answer:
@@ -138,13 +141,14 @@ class Queue:
         return {"current_step": self._state().step, "queue_size": self._waiting()}
 
     def environment_status(self, asked: EnvironmentNumber) -> Answer:
-        """The environment's share of batches, and what waits of it; its group size grows to the largest that waits.
+        """The environment's weight and its waiting rows; its group size grows to that of its largest waiting group.
 
-        Raises Refused if its share can't be told.
+        Raises Refused if the environment is unknown, or none is connected.
         """
         with self._changing() as state:
             environments = self._file.execute("SELECT * FROM environments ORDER BY number").fetchall()
             connected = [each for each in environments if each["connected"]]
+            # numbers have no gaps: only a reset deletes environments, and it deletes all
             if asked.env_id >= len(environments):
                 raise Refused(404, f"no environment {asked.env_id} is registered")
             if not connected:
@@ -168,7 +172,7 @@ class Queue:
             if each["environment"] == asked.env_id:
                 own_rows = each["rows"]
             elif largest > 1:
-                # What others may add to a batch: whole packs beyond the least that they are given anyway.
+                # what others may add to a batch: whole packs beyond the least that they are given anyway
                 packed = math.ceil(each["rows"] / largest) * largest
                 others += max(0, packed - least.get(each["environment"], 0))
         weight = own["context"] * own["weight"] / sum(each["context"] * each["weight"] for each in connected)
@@ -196,15 +200,16 @@ class Queue:
         return answer | ({"duplicates": duplicates} if duplicates else {})
 
     def fetch(self, arrived: Iterable[int], on_their_way: Iterable[int]) -> Batch | Answer:
-        """Serve the next batch, and forget those that arrived.
+        """Delete the batches that arrived, and serve the next one.
 
-        A batch that was served, but neither arrived nor is on its way, is the next.
+        A batch that was served, but neither arrived nor is on its way, comes before new ones.
         """
         with self._changing() as state:
             if (trainer := state.registered) is None:
                 message = "Trainer not registered. Call /register first."
                 return {"status": "error", "message": message, "batch": []}
             state.started = True
+            # before the look for lost batches: what arrived must not be served again
             for number in arrived:
                 self._remove(state, "place = 'served' AND part = ?", number)
             served = {
@@ -214,13 +219,16 @@ class Queue:
                 number = min(lost)
             else:
                 waiting = "SELECT max(part) FROM groups WHERE place = 'batch'"
+                # above the numbers on their way: a number is used again only once its batch has arrived
                 if self._first(waiting) is None:
+                    # as in atroposlib, a step is counted when its batch is made, not when it is fetched
                     state.step += self._make_batches(trainer.batch_size, max(served, default=0) + 1)
-                # As in atroposlib, the last one is fetched first.
+                # as in atroposlib, the last one is fetched first
                 if (number := self._first(waiting)) is None:
                     return {"batch": None}
                 serve = "UPDATE groups SET place = 'served' WHERE place = 'batch' AND part = ?"
                 self._file.execute(serve, (number,))
+        # after the commit: no batch leaves that the file doesn't call served
         groups = self._file.execute(
             "SELECT id, content FROM groups JOIN contents USING (number)"
             " WHERE place = 'served' AND part = ? ORDER BY position",
@@ -248,11 +256,11 @@ class Queue:
         return {known for each in ids if (known := self._first(query, each)) is not None}
 
     def held(self) -> list[str | None]:
-        """The ids of groups that will be served, and of those that were and may not have arrived."""
+        """Ids of the groups that wait or were served; a served group may not have arrived."""
         return [found for (found,) in self._file.execute("SELECT id FROM groups WHERE place != 'shown'")]
 
     def _accepted(self, groups: Sequence[SentGroup]) -> tuple[int, list[int]]:
-        """Accept those that are new. Returns the number of others, and of rows in buffers after each part."""
+        """Accept new groups. Returns the number of duplicates, and the buffer's rows after each part."""
         duplicates, buffered = 0, []
         with self._changing() as state:
             self._check(state, groups)
@@ -271,6 +279,7 @@ class Queue:
     def _add(self, state: State, group: SentGroup) -> int | None:
         """Queue a group, or buffer a part of one; returns the rows that its environment's buffer then has."""
         size = self._size_of(group)
+        # as in atroposlib, groups of an unregistered environment are queued in any size
         if group.env_id is None or size is None or size == group.rows:
             self._show(state, self._insert(group, "queue", 0))
             return None
@@ -279,7 +288,7 @@ class Queue:
             "SELECT number, rows FROM groups WHERE place = 'buffer' AND part = ? ORDER BY number",
             (group.env_id,),
         ).fetchall()
-        # atroposlib asks for lengths alone.
+        # atroposlib asks for lengths alone
         chosen = find_groups_summing_to_target([{"tokens": range(rows)} for _, rows in parts], size)
         move = f"UPDATE groups SET place = 'queue', part = 0, position = {APPENDED} WHERE number = ?"
         for number, _ in (parts[index] for index in chosen):
@@ -303,13 +312,13 @@ class Queue:
             if size is not None and group.env_id is not None:
                 parts[group.env_id, size] += group.rows != size
         for (environment, size), coming in parts.items():
-            # atroposlib looks for parts that fill a group in a table of their number times its size, for each.
+            # atroposlib looks for parts that fill a group in a table of their number times its size, for each
             waiting = coming + self._count("groups WHERE place = 'buffer' AND part = ?", environment)
             if coming * waiting * size > MOST_PACKING:
                 raise Refused(422, f"{waiting} groups would wait for others to fill {size} rows: too many")
 
     def _size_of(self, group: SentGroup) -> int | None:
-        """The size of its environment's groups, if that is registered."""
+        """The registered group size of the group's environment; None if that isn't registered."""
         size: int | None = self._first("SELECT size FROM environments WHERE number = ?", group.env_id)
         return size
 
@@ -319,6 +328,7 @@ class Queue:
             (place, part, group.env_id, group.rows, group.group_id),
         )
         number: int = self._first("SELECT last_insert_rowid()")
+        # without an id the trainer sees atroposlib's own fields alone
         text = group.model_dump_json(exclude={"group_id"} if group.group_id is None else None)
         content = zstandard.compress(text.encode(), COMPRESSION)
         self._file.execute("INSERT INTO contents VALUES (?, ?)", (number, content))
@@ -326,6 +336,7 @@ class Queue:
 
     def _make_batches(self, batch_size: int, first: int) -> int:
         """Make all batches that the queue has groups for, numbered from `first` on. Returns their number."""
+        # atroposlib's functions read env_id and count rows: `range` stands for them, and contents stay on disk
         queue = [
             {"number": number, "env_id": environment, "tokens": range(rows)}
             for number, environment, rows in self._file.execute(
@@ -354,6 +365,7 @@ class Queue:
 
     def _show(self, state: State, number: int) -> None:
         state.latest = number
+        # a group in this place is in no queue or batch: it was kept only as the example, which is now another
         self._file.execute("DELETE FROM groups WHERE place = 'shown'")
 
     def _remove(self, state: State, where: str, *arguments: object) -> None:
@@ -381,6 +393,7 @@ class Queue:
     @contextmanager
     def _changing(self) -> Iterator[State]:
         """One transaction, and the state in it, which is written if it changed."""
+        # the connection begins no transaction by itself (isolation_level None); `with` commits or rolls back
         with self._file:
             self._file.execute("BEGIN IMMEDIATE")
             state = self._state()

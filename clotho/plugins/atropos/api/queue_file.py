@@ -34,6 +34,7 @@ def open_queue_file(path: Path) -> sqlite3.Connection:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # timeout 0: a second process is refused at once; the server calls from a thread of its own
         connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             _prepare(connection)
@@ -47,14 +48,16 @@ def open_queue_file(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # In this order: the exclusive lock, which the first read takes, is what keeps a second process out.
+    # in this order: the exclusive lock, which the first read takes, is what keeps a second process out
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = WAL")
+    # NORMAL, with a WAL, doesn't sync at each commit: a power loss would take acknowledged groups
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables:
         marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};"
+        # one transaction: a kill leaves an empty file, never tables without the marks that are checked below
         connection.executescript(f"BEGIN; {SCHEMA} {marks} COMMIT;")
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION:
@@ -64,6 +67,6 @@ def _prepare(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(
             f"another version of Clotho wrote it (format {found}, not {FORMAT}): name another with --queue"
         )
-    # Takes the write lock now: in this mode it is kept.
+    # takes the write lock now: in this mode it is kept
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("COMMIT")

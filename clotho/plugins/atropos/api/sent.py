@@ -1,6 +1,6 @@
-"""Bodies of the API's requests: atroposlib's own, with bounds on their numbers, and checks that no batch breaks.
+"""Request bodies: atroposlib's models, with bounds on numbers and checks for what would break a whole batch.
 
-Scored groups may have an id beside.
+A scored group may also have an id.
 """
 
 import json
@@ -20,6 +20,7 @@ from pydantic import (
 
 from clotho.listeners.refused import Refused
 
+# a list of the wrong type makes one complaint for each of its tokens
 MOST_COMPLAINTS = 8
 PER_TOKEN = ("masks", "ref_logprobs", "inference_logprobs")
 """Fields that hold one number for each token; the logprobs may be absent."""
@@ -44,7 +45,7 @@ class SentGroup(ScoredData):  # type: ignore[misc]
     @field_validator("messages", mode="before")
     @classmethod
     def validate_messages(cls, messages: object) -> object:
-        """Check messages like atroposlib's validator, which it replaces, and refuse also what that can't check."""
+        """Check messages. It replaces atroposlib's validator of this name, which fails on other types."""
         rows = messages if isinstance(messages, list) else [messages]
         said = [message for row in rows if isinstance(row, list) for message in row]
         if messages is not None and not all(isinstance(row, list) for row in rows):
@@ -77,13 +78,14 @@ class SentGroup(ScoredData):  # type: ignore[misc]
     def _fits_tensors(self) -> "SentGroup":
         distilled = [ids for row in self.distill_token_ids or () for ids in row]
         for name, rows in (("tokens", self.tokens), ("masks", self.masks), ("distill_token_ids", distilled)):
+            # trainers make int64 tensors of these: one larger number fails the whole batch
             if any(row and not (min(row) >= -(2**63) and max(row) < 2**63) for row in rows):
                 raise ValueError(f"{name} holds a number of more than 64 bits")
         return self
 
     @model_validator(mode="after")
     def _is_finite(self) -> "SentGroup":
-        # A batch with one such number can't be written as JSON: nobody would ever fetch it.
+        # a batch with one such number can't be written as JSON: nobody would ever fetch it
         for name in UNTYPED:
             try:
                 json.dumps(getattr(self, name), allow_nan=False)
@@ -130,6 +132,7 @@ def read(kind: TypeAdapter[Sent], body: bytes) -> Sent:
     try:
         return kind.validate_json(body)
     except ValidationError as error:
+        # the input may be the whole body, and the context holds exceptions, which JSON can't show
         complaints = error.errors(include_url=False, include_input=False, include_context=False)
         if complaints[0]["type"] == "json_invalid":
             raise Refused(400, f"the body is not JSON: {complaints[0]['msg']}") from error

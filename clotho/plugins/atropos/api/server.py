@@ -1,4 +1,4 @@
-"""The ASGI application: the routes of atroposlib's own, answered once the disk has what they say."""
+"""The ASGI application with atroposlib's routes. It answers once the disk has what the answer says."""
 
 import asyncio
 import socket
@@ -62,9 +62,9 @@ class Delivery:
 
 
 class AtroposApi:
-    """Serves a queue, whose requests are done one after another: SQLite has one writer.
+    """Serves a queue. Its requests run one after another: SQLite has one writer.
 
-    Memory holds nothing but which batches are on their way; a process that begins serves all of them again.
+    Memory holds only which batches are on their way; a new process serves all of these again.
     """
 
     def __init__(self, queue: Queue, access: Access, limits: BodyLimits) -> None:
@@ -72,9 +72,10 @@ class AtroposApi:
         self._bodies = Bodies(limits)
         self._reading = asyncio.Lock()
         """Held while a body is unpacked and what it holds is kept: one at a time has to fit into memory."""
+        # two fetches at once would see the same deliveries: the second would take the first's batch for lost
         self._fetching = asyncio.Lock()
         self._deliveries: list[Delivery] = []
-        # SQLite blocks, and its connection has one user at a time.
+        # SQLite blocks, and its connection has one user at a time
         self._disk = ThreadPoolExecutor(1, "queue")
         pages = Middleware(
             CORSMiddleware,
@@ -87,6 +88,7 @@ class AtroposApi:
             middleware=[Middleware(GZipMiddleware, minimum_size=1000), pages],
             exception_handlers={Refused: _refused, sqlite3.Error: _unusable},
         )
+        # the handlers take bare requests, from which FastAPI derives no schema of bodies
         app.openapi_schema = stock.openapi()
         routes: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
             ("GET", "/", self._greet),
@@ -115,7 +117,7 @@ class AtroposApi:
         self._deliveries = [each for each in self._deliveries if each.connection != connection]
 
     def connection_ended(self, connection: Client) -> None:
-        """What it had asked for, and wasn't handed, is served again; another client may soon have its number."""
+        """Serve again what the connection wasn't handed. Forget its address: another client may get it."""
         self._deliveries = [
             each for each in self._deliveries if each.arrived or each.connection != connection
         ]
@@ -138,6 +140,7 @@ class AtroposApi:
     async def _read(self, request: Request, kind: TypeAdapter[T]) -> AsyncIterator[T]:
         encoding = request.headers.get("content-encoding", "")
         async with self._reading:
+            # in threads: a body of 128 MiB takes seconds, and other requests are answered meanwhile
             body = await asyncio.to_thread(self._bodies.unpacked, await request.body(), encoding)
             yield await asyncio.to_thread(read, kind, body)
 
@@ -152,6 +155,7 @@ class AtroposApi:
             arrived = {each.batch for each in self._deliveries if each.arrived}
             on_their_way = {each.batch for each in self._deliveries}
             served = await self._on_disk(self._queue.fetch, arrived, on_their_way)
+            # after the fetch: one that fails deletes nothing, and the next must still name these as arrived
             self._deliveries = [each for each in self._deliveries if each.batch not in arrived]
             if not isinstance(served, Batch):
                 return JSONResponse(served)
@@ -166,6 +170,7 @@ class AtroposApi:
         return Response(content, media_type=JSON, background=BackgroundTask(delivery.arrive))
 
     async def _reset(self, _: Request) -> Response:
+        # numbers of batches begin anew: a delivery that a fetch notes meanwhile would stand for a later batch
         async with self._fetching:
             await self._on_disk(self._queue.reset)
             self._deliveries = []

@@ -70,6 +70,7 @@ class CompatEnv(ClothoEnv):
 
     def __init__(self, config: Any, server_configs: Any, slurm: bool = False, testing: bool = False) -> None:
         super().__init__(config, server_configs, slurm, testing)
+        # Atropos calls these names, and authors override them: the instance's own attributes go between the two
         self._author_collect = self.collect_trajectories
         self.__dict__["collect_trajectories"] = self._collect
         self._author_setup = self.setup

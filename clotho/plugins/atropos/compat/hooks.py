@@ -65,6 +65,7 @@ def _rows(group: dict[str, Any]) -> list[Row]:
 
 
 async def _through(hook: Hook, row: Row, item: Any) -> tuple[Row | None, list[Any]]:
+    # seen by this call alone: gather runs each in a task with a context of its own
     _current.set(row)
     return await hook(item)
 

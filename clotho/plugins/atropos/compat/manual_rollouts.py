@@ -116,7 +116,7 @@ class ManualRollouts:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
     async def _run(self, task_id: str, messages: list[JsonValue], settings: LoopSettings) -> AgentResult:
-        # Each settings have a run of their own, apart from training.
+        # a run for each set of settings, apart from training; 48 + 16 characters: a run's name has 64 at most
         manifest = settings.applied_to(self._manifest)
         digest = hashlib.sha256(manifest.model_dump_json().encode()).hexdigest()[:8]
         manifest = manifest.model_copy(update={"run": f"{self._manifest.run[:48]}-manual-{digest}"})
@@ -134,6 +134,7 @@ class ManualRollouts:
         whole.add_done_callback(lambda _: self._end(task_id, whole))
         await asyncio.wait((whole, task.result), return_when=asyncio.FIRST_COMPLETED)
         if not task.result.done():
+            # the whole workflow ended without a hand-over: it failed, which is raised, or it had been scored before
             self._stall_reasons.setdefault(task_id, "its group was given up")
             await whole
             raise InvalidInput(f"task id {task_id!r} was used before: its rollout is scored")

@@ -39,7 +39,7 @@ class Teacher:
             scores: PromptScores = await retry_outages(ask, "have tokens scored by the model server")
         except (InvalidInput, ModelRejected) as error:
             self._give_up(error)
-            # The author's code mustn't catch it, and go on without: it waits here until it is cancelled.
+            # the author's code mustn't catch it, and go on without scores: it waits here until it is cancelled
             await asyncio.get_running_loop().create_future()
             raise
         return scores

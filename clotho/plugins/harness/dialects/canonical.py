@@ -24,7 +24,7 @@ FREEFORM_FIELD = "input"
 
 
 class InvalidRequest(Exception):
-    """A request that the API whose dialect it is in would refuse, with its status and words."""
+    """A request that its dialect's API would refuse, with that API's status and words."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Asked(FrozenModel):
 
 
 class Answer(FrozenModel):
-    """The model's message and what a dialect writes beside it; tools are as in what was asked."""
+    """The model's message and what a dialect writes beside it; tools are those of the request."""
 
     message: ChatMessage
     finish_reason: str | None = None
@@ -109,7 +109,7 @@ def freeform_tool(name: str, description: str | None, format: Part | None) -> To
 
 
 def arguments_object(arguments: str) -> dict[str, JsonValue]:
-    """A call's arguments where an API has an object: none are an empty one, and other text is one with it in."""
+    """A call's arguments as an object, for APIs that have one there: {} for none, {"input": …} for other text."""
     try:
         value = load_json(arguments or "{}")
         json.dumps(value, allow_nan=False)  # 1e999 is read as an infinity, which JSON can't hold

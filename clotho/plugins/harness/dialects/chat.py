@@ -90,7 +90,7 @@ class Chat:
 
     path = "chat/completions"
     ping = b": waiting\n\n"
-    # mini-swe-agent asks ten times again after other statuses than 401 and 404, unless a 400 is about the context.
+    # mini-swe-agent asks ten times again after other statuses than 401 and 404, unless a 400 is about the context
     statuses: Mapping[ErrorKind, int] = {
         "invalid_request": 400,
         "context_overflow": 400,
@@ -150,6 +150,7 @@ class Chat:
     def events(self, answer: Answer, id: str, model: str, opened: bool = False) -> Iterator[bytes]:
         def chunk(delta: Json, finish_reason: str | None = None, **fields: JsonValue) -> bytes:
             choice: Json = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+            # created: 0, not the time: a repeated request gets the same bytes
             base: Json = {"id": f"chatcmpl-{id}", "object": "chat.completion.chunk", "created": 0}
             return server_sent({**base, "model": model, "choices": [choice], **fields})
 

@@ -86,7 +86,7 @@ def system_messages(value: JsonValue) -> Iterator[ChatMessage]:
 
 
 def messages_of(sent: Part, at: Place) -> Iterator[ChatMessage]:
-    """The messages of one: results of tools, each a message, precede the rest, since they answer the one before."""
+    """The messages in one that was sent. Results of tools come first, as messages: they answer the one before."""
     message = READER.read(_Message, sent, at)
     at = (*at, "content")
     reasoning: list[str] = []
@@ -125,7 +125,7 @@ def _tool_message(result: _ToolResult, at: Place) -> ChatMessage:
     blocks = [] if result.content is None else READER.blocks(result.content, at)
     parts = [_part(block, (*at, index)) for index, block in enumerate(blocks)]
     if result.is_error:
-        # The API tells its model so too; a tool message has no other place for it.
+        # the API tells its model so too; a tool message has no other place for it
         parts = [text_part("<error>"), *parts, text_part("</error>")]
     return ChatMessage(role="tool", content=content_of(parts), tool_call_id=result.tool_use_id)
 

@@ -28,8 +28,9 @@ MAY_BE_SURROGATE = re.compile(rb"\\u[dD]|\xed[\xa0-\xbf]")
 
 
 class Sent(BaseModel):
-    """An object of a request, of which no more is read than its model's fields."""
+    """An object of a request; fields that its model doesn't have are ignored."""
 
+    # strict: the APIs refuse "1" for a number, which pydantic would take
     model_config = ConfigDict(frozen=True, strict=True)
 
 
@@ -60,6 +61,7 @@ class Reader:
             raise InvalidRequest(self._say.malformed(str(error))) from None
         if not isinstance(value, dict):
             raise InvalidRequest(self._say.malformed("it is not an object"))
+        # few requests have any, and the replacement copies the whole request
         return _without_lone_surrogates(value) if MAY_BE_SURROGATE.search(body) else value
 
     def read(self, model: type[M], value: object, at: Place = ()) -> M:

@@ -51,10 +51,10 @@ class Responses:
     """POST /v1/responses."""
 
     path = "responses"
-    # The API's own heartbeat: Codex's clock for idle streams counts events and no comments, and OpenAI's client
-    # breaks off at an event that tells of a response by another id.
+    # the API's own heartbeat: Codex's clock for idle streams counts events and no comments, and OpenAI's client
+    # breaks off at an event that tells of a response by another id
     ping = server_sent({"type": "keepalive", "sequence_number": 1}, "keepalive")
-    # Codex asks again after every status but 400 (and 429, which other clients repeat).
+    # Codex asks again after every status but 400 (and 429, which other clients repeat)
     statuses: Mapping[ErrorKind, int] = {
         "invalid_request": 400,
         "context_overflow": 400,
@@ -131,6 +131,7 @@ class Responses:
             "code": CODES[kind] if kind in ("context_overflow", "limit_reached") else "invalid_prompt",
             "message": f"{OVERFLOW} {message}" if kind == "context_overflow" else message,
         }
+        # a stream has begun with the opening: its events have the numbers below EVENTS_OF_OPENING
         failed = _response(id, model) | {"status": "failed", "error": error}
         return _event("response.failed", EVENTS_OF_OPENING, response=failed)
 

@@ -87,10 +87,10 @@ def qualified(name: str, namespace: str | None) -> str:
 
 
 class Transcript:
-    """Messages from items, of which an assistant's make one message as long as they may be of one turn.
+    """Makes messages of items. Items of an assistant join one message while they can be of one turn.
 
-    A turn is written as reasoning, text and calls in this order, so that an item which belongs before those that
-    the open message has begins the next one.
+    A server writes a turn as reasoning, text and calls, in this order: an item that belongs before one that the
+    open message has begins the next message.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Transcript:
         elif kind == "item_reference":
             raise not_found("Item", item.get("id"))
         elif kind != "additional_tools":
-            # Items of tools that a host would run, and of a later API: the model can read them, if nothing more.
+            # items of tools that a host would run, and of a later API: the model can read them, if nothing more
             self.add(ChatMessage(role="user", content=json.dumps(item, sort_keys=True, ensure_ascii=False)))
 
     def _extend_turn(self, **fields: Content) -> None:

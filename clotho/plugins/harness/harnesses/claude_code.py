@@ -39,7 +39,9 @@ class ClaudeCode(Harness):
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             "CLAUDE_CODE_DISABLE_TERMINAL_TITLE": "1",
+            # the memory's folder, with the workspace's path in its name, would be in the prompt
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+            # else the system prompt begins with a line that differs between calls
             "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
             "IS_SANDBOX": "1",  # else it refuses to work as root without asking
         }

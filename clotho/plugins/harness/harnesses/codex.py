@@ -20,7 +20,7 @@ class Codex(Harness):
         "`npm install --ignore-scripts --prefix FOLDER/codex codex@npm:@openai/codex@VERSION-linux-x64`, and a "
         "link FOLDER/bin/codex to the program below its vendor folder (`make harnesses` does both)"
     )
-    # Ids of sessions are random, too, and stay: a repeated answer that writes to one would find none.
+    # ids of sessions are random, too, and stay: a repeated answer that writes to one would find none
     volatile: ClassVar = (
         Volatile("tool", re.compile(r"\AChunk ID: [0-9a-f]{6}\nWall time: \d+\.\d+ seconds\n")),
         Volatile("user", re.compile(r"(?<=</shell>\n  <current_date>)\d{4}-\d\d-\d\d(?=</current_date>\n)")),
@@ -34,6 +34,7 @@ class Codex(Harness):
             "wire_api": "responses",
             "request_max_retries": MOST_RETRIES,
             "stream_max_retries": MOST_RETRIES,
+            # by default it cuts a stream after 300 s without an event, which an outage may outlast
             "stream_idle_timeout_ms": DAY_MILLISECONDS,
         }
         config = {

@@ -46,6 +46,6 @@ class Command(Harness):
             "ANTHROPIC_API_KEY": start.key,
             "ANTHROPIC_MODEL": start.model,
         }
-        # Other braces, such as those of JSON, stay as they are.
+        # other braces, such as those of JSON, stay as they are
         arguments = [FIELD.sub(lambda found: fields[found[1]], each) for each in self.settings.command[1:]]
         return Launch(self.script(start, arguments, variables), {task: start.task.encode()})

@@ -15,6 +15,7 @@ BY_SIGNAL = range(129, 160)
 """A shell's exit codes for a program that a signal has ended, which nobody meant as the agent's end."""
 INHERITED = ("ANTHROPIC", "CLAUDE", "CODEX", "GEMINI", "LITELLM", "MSWEA", "OPENAI", "OPENCODE")
 """Begin the names of variables by which harnesses are configured: those of images and runs have no effect."""
+# the gateway is on the sandbox's loopback: a proxy that an image sets can't reach it
 NO_PROXY = "127.0.0.1,localhost"
 
 

@@ -31,6 +31,7 @@ class MiniSweAgent(Harness):
         """The address and the key are in a file: commands of the agent inherit the program's variables."""
         config = {
             "run": {"task": start.task},
+            # confirm_exit asks a person at the end, and nobody answers
             "agent": {"mode": "yolo", "confirm_exit": False, "cost_limit": 0},
             "environment": {"cwd": start.workdir},
             "model": {
@@ -50,7 +51,7 @@ class MiniSweAgent(Harness):
             "MSWEA_SILENT_STARTUP": "1",
         }
         file = start.file("task.yaml")
-        # It looks for mini.yaml where it starts first: the task's own folder may have such a file.
+        # it looks for mini.yaml where it starts first: the task's own folder may have such a file
         script = self.script(start, ("-c", "mini.yaml", "-c", file), variables, folder=start.folder)
         return Launch(script, {file: _yaml(config)})
 

@@ -31,6 +31,7 @@ class OpenCode(Harness):
         limit = {"context": tokens, "output": min(OUTPUT_TOKENS, tokens // 2)}
         provider = {
             "npm": "@ai-sdk/openai-compatible",
+            # no timeout: by default it cuts a silent answer after 300 s
             "options": {"baseURL": f"{start.url}/v1", "apiKey": start.key, "timeout": False},
             "models": {start.model: {"limit": limit}},
         }
@@ -40,6 +41,7 @@ class OpenCode(Harness):
             "model": f"gateway/{start.model}",
             "small_model": f"gateway/{start.model}",
             "permission": "allow",
+            # a title costs a call of the model that is no part of the task
             "agent": {"title": {"disable": True}},
             "provider": {"gateway": provider},
         }
