@@ -73,13 +73,13 @@ class SandboxSpec(FrozenModel):
         return self
 
     def require_mounts_here(self) -> None:
-        """Raises InvalidInput for a folder to mount that this host hasn't got."""
+        """Raises InvalidInput for a folder to mount that this host lacks."""
         for folder in self.mounts.values():
             if not Path(folder).is_dir():
                 raise InvalidInput(f"mounts: there is no folder {folder} on this host")
 
     def require_no_mounts(self, kind: str) -> None:
-        """Raises InvalidInput where sandboxes of `kind` should see a folder of the worker's host: they see none."""
+        """Raises InvalidInput if the spec has mounts: sandboxes of `kind` see no folder of the worker's host."""
         if self.mounts:
             raise InvalidInput(
                 f"mounts: sandboxes of {kind} see no folder of the worker's host; have {next(iter(self.mounts))} "
@@ -106,7 +106,7 @@ class Labels(FrozenModel):
     rollout: str
 
     def same_namespace(self, other: "Labels | None") -> bool:
-        """Whether `other` is a workflow's of the same namespace of the same cluster."""
+        """Whether `other` is of the same namespace of the same cluster."""
         return other is not None and (self.cluster, self.namespace) == (other.cluster, other.namespace)
 
 
@@ -169,10 +169,10 @@ class SandboxInstance(Protocol):
         """Whether `path`, as the file verbs take it, is in a folder where the agent can have put anything."""
 
     async def raise_fence(self, number: int) -> None:
-        """Begin to work under a fence: what instances ask for under a lower one has no effect from now on.
+        """Begin to work under a fence: requests of instances under a lower one have no effect from now on.
 
-        That is starts, inputs, kills, and files read or written; it may raise TakenOver there. Without this call
-        an instance has number 0.
+        Requests are starts, inputs, kills, and reads and writes of files; a caller there may get TakenOver. Without
+        this call an instance has number 0.
         """
 
     async def start(self, job: Job) -> None:
@@ -187,7 +187,7 @@ class SandboxInstance(Protocol):
     async def output(self, key: str, offset: int = 0, limit: int = MAX_OUTPUT_BYTES) -> bytes:
         """Standard output and error of a job, interleaved as written: at most `limit` bytes from byte `offset`.
 
-        Of a job that has ended, no more than its status tells.
+        For a job that has ended, it stops at the size that the job's status tells.
         """
 
     async def kill(self, key: str) -> None:
@@ -226,8 +226,8 @@ class SandboxInstance(Protocol):
     ) -> Checkpoint | NotTaken:
         """Archive workspace, HOME and /tmp, all commands stopped meanwhile, with the shell state job `after` left.
 
-        The blob is written to file `to`; there is none where nothing has changed since `previous`, whose blob is
-        then this one's too. `max_bytes` bounds the archive before compression. Raises SandboxUnavailable for an
+        The blob is written to file `to`. If nothing has changed since `previous`, no blob is written: both share
+        that of `previous`. `max_bytes` bounds the archive before compression. Raises SandboxUnavailable for an
         archive that failed; the sandbox goes on in any case.
         """
 
@@ -243,15 +243,15 @@ class SandboxBackend(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the configurations that it makes sandboxes of."""
+        """The names of the configurations for which it makes sandboxes."""
 
     async def system(self, lease: str) -> str:
         """A fingerprint of the programs that the sandbox of `lease` sees beside its own files."""
 
     async def evidence(self, lease: str) -> frozenset[Evidence]:
-        """Ways for the commands of `lease` to end it that this backend tells from what its host does.
+        """Ways for commands to end the sandbox of `lease` that this backend tells from its host's doing.
 
-        With all of them, a loss without a resource in its SandboxLost is taken for the host's.
+        With all of them, a loss whose SandboxLost names no resource is taken for the host's.
         """
 
     async def create(
@@ -262,14 +262,14 @@ class SandboxBackend(Protocol):
         restore: Restore | None = None,
         private: Sequence[Path] = (),
     ) -> SandboxInstance:
-        """The sandbox of `lease`, made from `restore` unless one lives that was made from the same checkpoint.
+        """Make the sandbox of `lease` from `restore`, unless one lives that was made from the same checkpoint.
 
         A sandbox that is only partly restored is never visible. Raises JournalCorrupt for a damaged blob, and
         IsolationUnavailable where commands would see a `private` path of this host.
         """
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:
-        """The sandbox, which carries `labels` from now on; raises SandboxLost if that incarnation is gone."""
+        """The sandbox of `lease`, with `labels` from now on; raises SandboxLost if that incarnation is gone."""
 
     async def open_verifier(
         self,
@@ -281,8 +281,8 @@ class SandboxBackend(Protocol):
     ) -> SandboxInstance:
         """End the agent's processes, then start a fresh instance over the same workspace, home and /tmp.
 
-        An epoch has one instance: what is asked for when it is there already, such as `hidden_files`, is not used.
-        With `setup.only_reads` it may be the agent's instead, until the epoch has one.
+        An epoch has one instance. If it exists already, `hidden_files` and `setup` are not used. With
+        `setup.only_reads` the result may be the agent's instance, as long as the epoch has none of its own.
         """
 
     async def verify_in_place(
@@ -319,7 +319,7 @@ class BesideBackend(SandboxBackend, Protocol):
         """Whether there is, or was a moment ago, a sandbox of this lease here."""
 
     async def close(self) -> None:
-        """Let go of what this process keeps ready for sandboxes to come, and of its connections."""
+        """Give up sandboxes that this process keeps ready, and its connections."""
 
 
 def require_backend(spec: SandboxSpec, backend: SandboxBackend) -> None:

@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 class Backends:
-    """A lease belongs to whichever in `beside` holds it, and to `own` otherwise.
+    """A lease belongs to the backend in `beside` that holds it, and otherwise to `own`.
 
-    A sandbox is made by the first in `beside` that makes those of its configuration, else by `own`.
+    The first backend in `beside` that makes sandboxes of a configuration makes them, else `own` does.
 
-    Sandboxes begin with a lease of `lease_seconds`, as it is renewed for; None: with that of their spec, in which
-    a worker elsewhere has filled in its own.
+    The first lease of a sandbox is `lease_seconds` long, like its renewals. With None it is as long as the spec
+    says, in which a worker elsewhere has filled in its own length.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Backends:
         await self._of_lease(lease).renew(lease, seconds)
 
     async def leases(self) -> Sequence[LeaseRecord]:
-        """What one backend can't tell now keeps the leases of no other from being renewed."""
+        """The leases of all backends that answer: one that doesn't costs no other its renewals."""
         return await self._of_all("leases of %s not known", lambda each: each.leases())
 
     async def reap(self) -> Sequence[str]:

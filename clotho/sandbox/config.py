@@ -56,12 +56,13 @@ def config_class(kind: object) -> type[BackendConfig]:
             raise ValueError(
                 f"no sandbox backend {kind!r}: give {', '.join(['local', *brought])}, or module:Class"
             )
+        # imported only when a configuration names the kind: runs of other kinds don't load the plugin
         known[kind] = load(brought[str(kind)].config)
     return known[kind]
 
 
 def _from_name(value: object) -> object:
-    """The fields that a backend's name, `module:Class` or JSON stand for."""
+    """Fields of the configuration that `value` names: a backend's name, `module:Class` or JSON."""
     if not isinstance(value, str):
         return value
     if value.startswith("{"):
@@ -85,7 +86,7 @@ AnyBackendConfig = Annotated[SerializeAsAny[BackendConfig], BeforeValidator(_val
 def chosen_backend(sandbox: str | None, image: str | None, before: BackendConfig) -> BackendConfig:
     """The configuration that a run's settings ask for: a backend's name or configuration, and an image.
 
-    `before` is what they change. Raises InvalidInput for what makes no backend.
+    The settings change `before`. Raises InvalidInput where they name no backend.
     """
     try:
         asked: Any = before if sandbox is None else _from_name(sandbox)
@@ -101,6 +102,7 @@ def chosen_backend(sandbox: str | None, image: str | None, before: BackendConfig
             f"sandboxes of {sandbox or before.name} have no image: give --sandbox docker with --image"
         )
     if image is not None:
+        # a new image takes the place of whatever the sandbox began from: of a Dockerfile, too
         kept = {name: value for name, value in fields.items() if name not in of_images}
         fields = {**kept, "image": image}
     if of_images and fields == {"kind": kind}:

@@ -67,12 +67,13 @@ class Bounds:
         return any("oom_kill" in _text(f"{group}/{name}") for group in self.groups for name in OOM_FILES)
 
     def exhausted_since(self, before: Usage, exit_code: int | None) -> Exhausted | None:
-        """The resource that a failed command exhausted; a limit on processes that was met before isn't seen."""
+        """The resource that a failed command exhausted. A limit on processes shows only when it is first met."""
         now = self.usage()
         if now.oom_kills > before.oom_kills:
             return "memory"
         if exit_code == FILE_SIZE_SIGNAL or (self.disk is not None and is_full(self.disk)):
             return "disk"
+        # a peak only rises: the first command that meets the limit is the only one it tells of
         if before.most_processes < self.max_processes <= now.most_processes:
             return "processes"
         return None
@@ -80,6 +81,7 @@ class Bounds:
 
 def is_full(disk: Path) -> bool:
     status = os.statvfs(disk)
+    # a disk without inodes takes no file, whatever room it has
     return status.f_bavail * status.f_frsize < FULL_BYTES or status.f_favail == 0
 
 

@@ -26,9 +26,9 @@ class Healthcheck(FrozenModel):
 
 
 async def until_healthy(sandbox: SandboxInstance, check: Healthcheck, key: Callable[[int], str]) -> None:
-    """Probe until the command succeeds; `key` gives the job key of each probe, so that a repeated wait finds them.
+    """Probe until the command succeeds. `key` gives each probe's job key, so that a later attempt finds its result.
 
-    Raises SandboxUnhealthy once it has failed too often.
+    Raises SandboxUnhealthy when the command has failed too often.
     """
     began, failures, number = time.monotonic(), 0, 0
     while True:

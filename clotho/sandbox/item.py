@@ -47,4 +47,5 @@ class ItemSandbox(FrozenModel):
                 **resolved(self.variables, "the sandbox's variables", variable, self.readable),
             },
         }
+        # validated, not copied: folders of the item may overlap those of the run
         return SandboxSpec.model_validate({**dict(run), **asked, **more})

@@ -21,7 +21,7 @@ PATH = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+")
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The paths that lie in no other: folders of their own. `/` is none: nothing is mounted over a whole system."""
+    """The paths that lie in no other one, without `/`: nothing is mounted over a whole system."""
     own = tuple(path for path in dict.fromkeys(paths) if path != "/")
     return tuple(
         path for path in own if not any(f"{path}/".startswith(f"{other}/") for other in own if other != path)
@@ -29,7 +29,7 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_places(roots: Iterable[str], aliases: Mapping[str, str]) -> None:
-    """Raises ValueError for paths that can't be folders of their own, and for aliases of none."""
+    """Raises ValueError for paths that can't be folders of their own, and for aliases of no such folder."""
     roots = tuple(roots)
     if len(roots) > MOST_ROOTS:
         raise ValueError(f"a sandbox has at most {MOST_ROOTS} further writable folders, not {len(roots)}")
@@ -48,7 +48,7 @@ def check_places(roots: Iterable[str], aliases: Mapping[str, str]) -> None:
 
 
 def check_mounts(mounts: Mapping[str, str], own: Iterable[str]) -> None:
-    """Raises ValueError for paths at which no folder of the host can be mounted, and for what names none.
+    """Raises ValueError for paths where nothing can be mounted, and for sources that can't be a host's folder.
 
     `own` are the sandbox's further paths.
     """

@@ -34,7 +34,7 @@ log = logging.getLogger("clotho")
 
 @contextmanager
 def going_on(what: str) -> Iterator[None]:
-    """Log whatever fails: one sandbox or one backend keeps no other from being looked after."""
+    """Log any failure and go on: one sandbox or backend must not keep another from being looked after."""
     try:
         yield
     except ClothoError as error:
@@ -63,13 +63,13 @@ Superseded = Callable[[str, int], Awaitable[bool]]
 
 
 class SandboxReaper:
-    """One per process that serves sandboxes. What it can't do now is left to its next look, or to lease expiry.
+    """One per process that serves sandboxes. What fails now is left to the next look, or to lease expiry.
 
     `labels` are those of the owners' namespace: another namespace on the same store may run a rollout that has
     closed here, so only sandboxes with these labels are destroyed when their rollout has closed. Leases of open
     rollouts are renewed whatever their labels.
-    `others` are the backends of other stores that had sandboxes here: of one that no worker serves any more,
-    nobody else clears away what has expired.
+    `others` are the backends of other stores that had sandboxes here. If no worker serves a store any more, nobody
+    else deletes its expired sandboxes.
     """
 
     def __init__(
@@ -89,13 +89,14 @@ class SandboxReaper:
         self._others = others
 
     async def run(self) -> None:
-        """Look every period, and clear meanwhile: leases end while an engine that hangs is waited for."""
+        """Look every period. Clearing runs beside it: waiting for an engine that hangs must let no lease end."""
         async with asyncio.TaskGroup() as tasks:
             clearing: asyncio.Task[None] | None = None
             while True:
                 with going_on("leases not looked at"):
                     orphans = await self._renew_open()
                     if clearing is None or clearing.done():
+                        # it catches its own failures: one that escaped would end the group, and renewals with it
                         clearing = tasks.create_task(self._clear(orphans))
                 await asyncio.sleep(PERIOD_SECONDS)
 
@@ -144,9 +145,10 @@ class SandboxReaper:
                     await other.reap()
 
     async def _state(self, rollout: str, number: int) -> OwnerState | None:
-        """The state of a lease's owner; None where it can't be known before the lease would end."""
+        """The state of a lease's owner; None where it can't be known now."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
+                # before the owner: an open rollout may have gone on in another sandbox, which only the store tells
                 if await self._superseded(rollout, number):
                     return OwnerState.SUPERSEDED
                 return await self._owners.state(rollout)
@@ -160,6 +162,7 @@ class SandboxReaper:
     async def _destroy_orphan(self, held: LeaseRecord, state: OwnerState) -> None:
         if state is OwnerState.SUPERSEDED:
             log.info("destroying %s: its rollout holds another", held.lease)
+            # without labels: what the store says holds for every namespace
             await self._backend.destroy(held.lease)
         elif state is OwnerState.CLOSED and self._labels.same_namespace(held.labels):
             log.info("destroying %s: its rollout has closed", held.lease)

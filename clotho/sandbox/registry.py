@@ -22,13 +22,14 @@ from clotho.sandbox.local.backend import LocalBackend
 def open_backend(settings: Settings, folder: Path, *, worker_elsewhere: bool = False) -> Backends:
     """The backend that this host's settings name, over `folder`, and those of plugins that runs may ask for.
 
-    `worker_elsewhere`: it is served to a worker of another machine, whose settings tell how long leases are.
-    Raises InvalidInput where the settings name none, or it can't be imported. None connects to anything before a
-    sandbox asks for it.
+    With `worker_elsewhere`, a worker of another machine uses it, whose own settings tell how long leases are.
+    Raises InvalidInput where the settings name no backend, or one that can't be imported. Backends connect to
+    nothing before a sandbox needs it.
     """
     beside = tuple(
         cast(BesideBackend, backend)
         for plugin in plugins().values()
+        # kinds of a plugin may share what opens them: it is called once for all
         for kind in dict.fromkeys(each.open for each in plugin.sandboxes.values() if each.beside)
         for backend in load_with_needs(plugin, kind)(settings, folder)
     )
@@ -56,8 +57,8 @@ def own_backend(settings: Settings, folder: Path) -> SandboxBackend:
 class BackendsBeside:
     """The backends of other stores whose sandboxes this user has had here: a folder for each, beside `folder`.
 
-    Each is opened once: its engine and its clouds are connected to at the first look alone. Where the settings name
-    a plugin's backend, its sandboxes are elsewhere, and those of this host alone are looked after.
+    Each is opened once, so that it connects to its engine and its clouds at the first look alone. Where the
+    settings name a plugin's backend, whose sandboxes are elsewhere, only sandboxes of this host are looked after.
     """
 
     def __init__(self, settings: Settings, folder: Path) -> None:
@@ -71,6 +72,7 @@ class BackendsBeside:
     def __call__(self) -> list[SandboxBackend]:
         """The backends that there are now."""
         others = [each for each in self._folder.parent.glob("*") if each != self._folder and _is_mine(each)]
+        # built anew: folders that are gone take their backends along
         self._opened = {each: self._opened.get(each) or open_backend(self._settings, each) for each in others}
         return list(self._opened.values())
 

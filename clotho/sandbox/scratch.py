@@ -16,7 +16,7 @@ PREFIX = "clotho-scratch-"
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A path where nothing is yet; what is written there is gone afterwards."""
+    """A path where nothing is yet; the file that the caller writes there is deleted afterwards."""
     path = _own_folder() / secrets.token_hex(16)
     try:
         yield path
@@ -41,7 +41,7 @@ def reap_scratch() -> None:
 
 
 def _own_folder() -> Path:
-    """One for all files of this process, made when first needed, and again where something has cleared it away."""
+    """This process' folder for all of its files, made when first needed, and again if something deleted it."""
     folder = _made()
     if not folder.exists():
         _made.cache_clear()
@@ -51,18 +51,20 @@ def _own_folder() -> Path:
 
 @cache
 def _made() -> Path:
-    """Another process may take a new folder for a dead one's until it is locked."""
+    """Make a folder and lock it. Before that, another process takes it for a dead one's and may delete it."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         with suppress(FileNotFoundError):
             if (lock := _locked(folder)) is not None:
+                # the descriptor stays open: the lock lasts as long as this process, and tells others that it lives
                 if folder.exists():
                     return folder
                 os.close(lock)
 
 
 def _locked(folder: Path) -> int | None:
+    # anybody may write to /tmp: a link by that name could lead to any folder
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

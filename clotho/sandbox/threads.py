@@ -1,11 +1,11 @@
 """Thread pools for blocking calls to sandboxes, apart from the loop's own, which waiting callers may fill.
 
-What a sandbox is asked may hang by its doing: each has a few threads at most, also for calls that were given up, so
-that none holds up a thread that would serve another.
+A sandbox can make the calls to it hang. It has a few threads at most, those of calls that were given up among them,
+and so holds up no thread that serves another sandbox.
 
-Every call by which a sandbox is reached on its host is made through here, and this is where the host's own
-failures become SandboxUnavailable: no descriptors, a full or broken disk, no memory. What a command of the policy's
-is at fault for never comes as an OSError: a supervisor answers it.
+All calls to sandboxes of this host are made through here. This is where the host's own failures become
+SandboxUnavailable: no descriptors, a full or broken disk, no memory. A failure by a command's fault is never an
+OSError here: a supervisor answers it.
 """
 
 import asyncio
@@ -49,17 +49,17 @@ async def with_host(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
 
 
 async def with_leases(of: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Look at leases, or renew them: nothing slow keeps these threads, since sandboxes end without them."""
+    """Look at leases, or renew them. Nothing slow may take these threads: unrenewed sandboxes end."""
     return await _bounded(_leases, 1, of, function, *arguments)
 
 
 async def with_relay(lease: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Renew a lease elsewhere, which commands there may hold up for its time."""
+    """Renew a lease elsewhere. Commands there can delay it until it times out."""
     return await _bounded(_relays, 1, lease, function, *arguments)
 
 
 async def with_image(image: Hashable, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Run what sandboxes of `image` wait for, such as its build: once for all who ask for it meanwhile."""
+    """Run a step that sandboxes of `image` wait for, such as its build: once for all concurrent callers."""
     with _failures_of_the_host():
         with _preparing:
             running = _prepared.get(image)
@@ -71,12 +71,14 @@ async def with_image(image: Hashable, function: Callable[[*Ts], T], *arguments: 
         return result
 
 
+# reentrant: a build that is over calls its callback at once, in the thread that holds the lock
 _preparing = threading.RLock()
 _prepared: dict[Hashable, Future[Any]] = {}
 
 
 def _forget_prepared(image: Hashable) -> None:
     with _preparing:
+        # another build of the same image may have begun since
         if image in _prepared and _prepared[image].done():
             del _prepared[image]
 
@@ -86,6 +88,7 @@ async def with_archives(sandbox: str, function: Callable[[*Ts], T], *arguments: 
     return await _bounded(_archives, 1, sandbox, function, *arguments)
 
 
+# weak: a share lives as long as calls hold it, those included that were given up and go on
 _Shares = WeakValueDictionary[tuple[ThreadPoolExecutor, str], asyncio.Semaphore]
 _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shares] = WeakKeyDictionary()
 
@@ -109,7 +112,7 @@ async def _bounded(
             result.set_result(ended.result())
 
     def tell(ended: Future[T]) -> None:
-        """The loop is woken once, which costs more than most of what is asked here."""
+        """Wake the loop once: a wake-up costs more than most calls that are made here."""
         with suppress(RuntimeError):  # the loop has closed
             loop.call_soon_threadsafe(settle, ended)
 

@@ -1,8 +1,8 @@
 """Starting sandboxes where few mounts are: in a thread with mounts of its own, without those of other sandboxes.
 
 bubblewrap copies the table of mounts that it begins with, and reads it for each mount that it makes. In the host's
-own, with hundreds of sandboxes alive, that costs several times what a sandbox costs otherwise. Of what is mounted
-in `/usr` and its like, sandboxes see what was there when their worker made its first one.
+own table, with hundreds of sandboxes alive, that costs several times what a sandbox costs otherwise. Sandboxes see
+the mounts in `/usr` and the like that were there when their worker made its first sandbox.
 """
 
 import ctypes
@@ -56,14 +56,15 @@ class Apart:
 
     @contextmanager
     def with_mount(self, place: Path, seen: Sequence[Path] = ()) -> Iterator[Callable[[Callable[[], T]], T]]:
-        """Meanwhile the mount at `place` is there, too. Yields what calls a function in the thread.
+        """Attach the mount at `place` meanwhile. Yields a function that calls another one in the thread.
 
-        Where the thread lacks a mount that a folder in `seen` needs, it calls them among all of the host's.
+        If the thread lacks a mount that a folder in `seen` needs, that is done among all of the host's mounts.
         """
         thread = self._thread
         if thread is None or not _sees(thread, seen) or not _attached(thread, place):
             yield lambda function: function()
             return
+        # taken away in any case: held by this thread, a disk would outlive its sandbox
         try:
             yield lambda function: thread.submit(function).result()
         finally:
@@ -101,7 +102,7 @@ def _attached(thread: ThreadPoolExecutor, place: Path) -> bool:
 
 
 def _leave(paths: tuple[Path, ...]) -> None:
-    """Give this thread mounts of its own, without those that it doesn't need: they stay in use by no other."""
+    """Give this thread mounts of its own and drop those it doesn't need, so that it keeps no disk in use."""
     _checked(_libc.unshare(CLONE_NEWNS))
     # Private before anything is taken away: systemd shares `/`, and unmounting here would unmount on the
     # host.
@@ -114,14 +115,14 @@ def _leave(paths: tuple[Path, ...]) -> None:
 
 
 def _is_needed(place: Path, to: Iterable[Path]) -> bool:
-    """Whether it is on the way to one of `to`, or of the host's system: disks of sandboxes, below these, aren't."""
+    """Whether `place` leads to one of `to` or is of the host's system; a sandbox's disk, below `to`, is neither."""
     if any(path.is_relative_to(place) for path in to):
         return True
     return any(map(place.is_relative_to, SEEN)) and not any(map(place.is_relative_to, to))
 
 
 def _places(table: bytes) -> list[Path]:
-    """The places of mounts, where spaces and their like are written in octal."""
+    """Mount points in a mountinfo table, which writes blanks and the like in octal."""
     written = (line.split()[4] for line in table.splitlines())
     plain = (re.sub(rb"\\(\d{3})", lambda found: bytes([int(found[1], 8)]), each) for each in written)
     return [Path(os.fsdecode(each)) for each in plain]

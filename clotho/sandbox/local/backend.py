@@ -27,6 +27,7 @@ from clotho.sandbox.supervised.verifying import exports_of, stage_start
 from clotho.sandbox.threads import with_host, with_sandbox
 from clotho.sandbox.verification import VerifierSetup
 
+# one for all stores of the host, since users are the machine's; in /run, since no process outlives a boot
 REGISTRY = Path("/run/clotho/users")
 
 
@@ -80,7 +81,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
     # ---- blocking ----
 
     def _evidence(self, lease: str) -> frozenset[Evidence]:
-        """Commands share no process namespace with an isolated sandbox's supervisor but as its children."""
+        """Commands of an isolated sandbox can't signal its supervisor, which is PID 1 of their namespace."""
         folder = self._folder(lease)
         record = self._record_of(folder, lease)
         counted = self._host.bounds(folder, record).counts_memory
@@ -123,6 +124,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
                 self._host.end(folder)
                 raise
             record = record.model_copy(update={"restored": digest_of(restore)})
+        # after the restore: the checkpoint of a full disk needs all of the new disk
         self._host.reserve(folder, record)
         folder.write_record(record)  # from here on it can be found: whole
         return instance
@@ -153,6 +155,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
     ) -> SupervisedSandbox:
         layout = self._view(folder, record.spec).layout(record.isolated)
         for name, content in hidden_files.items():
+            # latin-1 decodes any bytes: a hidden file needn't be text
             layout.require_seen(content.decode("latin-1"), f"hidden file {name}")
         self._end_verifiers(folder, epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
@@ -179,6 +182,7 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
     ) -> SupervisedSandbox:
         view = self._view(folder, record.spec, setup=setup)
         self._host.make_room(folder, record)
+        # this instance was started with the agent's variables: the verifier's come as exports of a shell before
         _stage_start(view, record, control, control, exports_of(view.environment(record.isolated)))
         layout = view.layout(record.isolated, verifying=True)
         return SupervisedSandbox(control, incarnation, layout, self._host.bounds(folder, record))
@@ -216,12 +220,14 @@ class LocalBackend(HostedBackend[SandboxFolder, SandboxRecord]):
     def _recorded(self, folder: SandboxFolder) -> SandboxRecord | None:
         record = super()._recorded(folder)
         if record is not None:
+            # before its lock is looked at: an unmounted control directory looks like that of a dead sandbox
             self._host.mount(folder, record)
         return record
 
     def _prepare_root(self) -> None:
         if self._prepared != roots.state(self._root):
             roots.prepare(self._root)
+            # read again: `prepare` changes the modes that are part of it
             self._prepared = roots.state(self._root)
 
     @contextmanager

@@ -34,10 +34,12 @@ SUPERVISORS_RIGHTS = (
     *("CAP_KILL", "CAP_SETUID", "CAP_SETGID", "CAP_CHOWN"),
     *("CAP_DAC_READ_SEARCH", "CAP_SETPCAP"),  # to begin in a closed workspace, and to give up these two
 )
+# no --unshare-user: bubblewrap maps a single user, so `supervisor enter` makes this namespace beforehand
 TWO_USERS = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
     *("--cap-drop", "ALL", *(part for each in SUPERVISORS_RIGHTS for part in ("--cap-add", each))),
 )
+# a tmpfs without a size may take half of the machine's memory
 SHARED_MEMORY, VAR_TMP, RUN, VERIFIER_TMP = 64 << 20, 256 << 20, 64 << 20, 512 << 20
 
 
@@ -74,7 +76,7 @@ class View:
             }
         if self.setup is None:
             return variables
-        # The prefix is split at white space.
+        # the shell splits the prefix at white space and expands patterns in it: such values are left out
         plain = {name: value for name, value in variables.items() if not set(value) & set(" \t\n*?[")}
         prefix = " ".join(f"{name}={value}" for name, value in plain.items())
         variables = {**variables, **self.setup.variables(), AS_AGENT: f"env -i {prefix}"}
@@ -93,12 +95,12 @@ class View:
         return f"/.{self.private.name}" if isolated else str(self.private)
 
     def mounts(self) -> dict[str, Path]:
-        """Paths that commands see and may write to, and what they are on the host."""
+        """Writable folders of the host, keyed by every path at which commands see them."""
         writable = self.folder.writable(self.spec)
         return {**writable, **{path: writable[meant] for path, meant in self.spec.aliases.items()}}
 
     def placed(self) -> Iterator[Mount]:
-        """The hidden files that have paths of their own, in folders of the commands' user."""
+        """Mounts of the hidden files that have paths of their own; the commands' user owns new folders for them."""
         assert self.private is not None
         owner = (self.private / "tmp").stat()
         yield from mounts(
@@ -111,6 +113,7 @@ class View:
         if self.private is not None:
             seen = self._seen_private(isolated=True)
             yield from ("--dir", seen, "--ro-bind", str(self.private / "hidden"), f"{seen}/hidden")
+            # in memory: the agent may have filled the sandbox's disk
             yield from ("--size", str(VERIFIER_TMP), "--perms", "1777", "--tmpfs", f"{seen}/tmp")
             for each in self.placed():
                 yield from ("--ro-bind" if each.read_only else "--bind", str(each.source), each.seen)
@@ -141,11 +144,11 @@ class View:
         return {f"root{at}": resolve_alias(path, aliases) for at, path in enumerate(self.spec.writable_roots)}
 
     def bare_aliases(self) -> dict[str, str]:
-        """Without isolation: the paths of the isolated view that stand for folders of the host."""
+        """Folders of the host that stand for paths of the isolated view, where there is no such view."""
         return {seen: str(path) for seen, path in self.mounts().items() if seen != "/tmp"}
 
     def directory(self, isolated: bool) -> str:
-        """The directory of its first command, unless the agent's shell has left another one."""
+        """The directory of the verifier's first command, unless the agent's shell has left another one."""
         assert self.setup is not None
         wanted = expanded(self.setup.directory, self.environment(isolated))
         return wanted if isolated else resolve_alias(wanted, self.bare_aliases())
@@ -198,7 +201,7 @@ def _each(kind: str, mounts: Mapping[str, Path] | Mapping[str, str]) -> Iterator
 
 
 def _parents(paths: Iterable[str]) -> Iterator[str]:
-    """The folders on the way to `paths`: made by bubblewrap in passing they would be its user's alone."""
+    """The folders above `paths`, named one by one: bubblewrap would make them for its own user alone."""
     on_the_way = dict.fromkeys(str(each) for path in paths for each in reversed(PurePath(path).parents[:-1]))
     for folder in on_the_way:
         yield from ("--dir", folder)
@@ -227,6 +230,7 @@ def _links_and_folders() -> Iterator[str]:
         if path.is_symlink() and path.resolve().is_relative_to("/usr"):
             yield from ("--symlink", str(path.readlink()), str(path))
         else:
+            # bubblewrap mounts what a link leads to: in the view the link itself would lead nowhere
             yield from ("--ro-bind-try", str(path), str(path))
 
 
@@ -235,7 +239,7 @@ def system_files() -> list[Path]:
 
 
 def _copied(files: Mapping[str, tuple[int, int]]) -> Iterator[str]:
-    """Paths, and the mode and descriptor of each; the file system that they are in gets read-only in the end."""
+    """Arguments that write a descriptor's content to each path; the root is made read-only after them."""
     for path, (mode, descriptor) in files.items():
         yield from ("--perms", f"{mode:04o}", "--file", str(descriptor), path)
 
@@ -261,8 +265,9 @@ def _kernel(empty: Path, nothing: Path) -> Iterator[str]:
 
 @cache
 def _told_of_the_host() -> tuple[tuple[str, bool], ...]:
-    """The system files that anybody could read, and whether each is a folder."""
+    """The entries of OF_THE_HOST that anybody could read, and whether each is a folder."""
     paths = (Path("/proc", name) for name in OF_THE_HOST)
+    # the others need no mask, and each mount makes every start slower
     readable = (path for path in paths if path.exists() and path.stat().st_mode & 0o004)
     return tuple((str(path), path.is_dir()) for path in readable)
 

@@ -15,14 +15,14 @@ LEAST_FREE = 0.02
 
 @dataclass(frozen=True)
 class DiskBudget:
-    """`stores` is the folder in which each store has its sandboxes; without a limit images may promise any size."""
+    """`stores` is the folder in which each store has its sandboxes. Without a limit, images may be of any size."""
 
     stores: Path
     limit_mb: int | None
 
     @contextmanager
     def taken(self, root: Path, size_mb: int) -> Iterator[None]:
-        """For the making of images of that size together. Raises SandboxUnavailable where there is no room."""
+        """Hold the budget while images of `size_mb` in all are made. Raises SandboxUnavailable without room."""
         status = os.statvfs(root)
         if status.f_bavail < status.f_blocks * LEAST_FREE:
             raise SandboxUnavailable(f"the disk of {root} is full: no sandbox is made there")
@@ -36,6 +36,7 @@ class DiskBudget:
                 raise SandboxUnavailable(
                     f"sandboxes of this host have {promised} of {self.limit_mb} MiB of disk: no room for {size_mb}"
                 )
+            # still locked: the next maker must count the images that are made now
             yield
 
     @contextmanager

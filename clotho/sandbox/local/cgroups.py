@@ -64,6 +64,7 @@ def _first(root: Path) -> tuple[tuple[Controller, ...], tuple[Controller, ...]]:
     )
     return (memory, Controller(root / "pids", processes="pids.max")), (
         Controller(root / "cpu", weight="cpu.shares"),
+        # only the scheduler bfq heeds weights in version 1; kernels without it have no such file
         Controller(root / "blkio", weight="blkio.bfq.weight"),
     )
 
@@ -114,12 +115,14 @@ def make(controllers: tuple[Controller, ...], name: str, memory_mb: int, process
     """The groups that a sandbox's processes are to join."""
     for controller in controllers:
         group = controller.group(name)
+        # a verifier's instance joins the groups of the agent's: one bound holds for both
         os.makedirs(group, exist_ok=True)
         # In this order: version 1 refuses a bound of memory and swap that is below the one of memory alone.
         bounds = {
             controller.memory: memory_mb << 20,
             controller.memory_and_swap: memory_mb << 20,
             controller.no_swap: 0,
+            # a quarter of the bound, in bytes: version 1 doesn't count socket buffers as the group's memory
             controller.sockets: memory_mb << 18,
             controller.processes: processes + PROCESS_HEADROOM,
         }

@@ -19,6 +19,7 @@ FEATURES = ("-O", "^has_journal,^resize_inode,large_dir", "-E", "lazy_itable_ini
 MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", *FEATURES)
 """With large_dir, a directory is full when the disk is: without, an index of links with long names is full at some
 tens of thousands, and at other numbers in a restored directory, whose names come in another order."""
+# noinit_itable: else the kernel zeroes inode tables in the background, and the sparse image grows
 OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
 PROBE_MB = 4
 RESERVE_MB = 64
@@ -30,7 +31,7 @@ SIZES_KEPT = 8
 
 
 def usable(image: Path, mount_point: Path) -> bool:
-    """Whether this process can make and mount a bounded disk: tried, and to be removed in any case."""
+    """Try to make and mount a bounded disk; the caller removes it, whatever the result."""
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         return False
     try:
@@ -56,14 +57,15 @@ def make_in(image: Path, mount_point: Path, reserved: bool = False) -> None:
 
 
 def reserve(folder: Path, size_mb: int) -> None:
-    """Take room in a file system that deleting `folder` gives back; the image stays as small as it was.
+    """Take room in a file system; deleting `folder` gives it back. The image stays as small as it was.
 
-    What was restored from a full disk may leave less: its directories take more room than those they were.
+    A disk that was restored from a full one may have less: its directories take more room than the first one's.
     """
     size = min(RESERVE_MB, size_mb // 16) << 20
     if size:
         with (folder / "blocks").open("wb") as file:
             try:
+                # takes blocks without writing them: the sparse image takes no more of the host's disk
                 os.posix_fallocate(file.fileno(), 0, size)
             except OSError as error:
                 if error.errno != errno.ENOSPC:
@@ -71,9 +73,9 @@ def reserve(folder: Path, size_mb: int) -> None:
 
 
 def mount(image: Path, mount_point: Path) -> None:
-    """Mount an image, unless it is: a worker with mounts of its own doesn't see its predecessor's.
+    """Mount an image unless it is mounted: a worker with mounts of its own doesn't see its predecessor's.
 
-    By mount(8), which finds the device that the image is on already: on two it would be damaged.
+    mount(8) finds the device that has the image already: on two devices the image would be damaged.
     """
     if not _is_mounted(mount_point):
         _run("mount", "-o", OPTIONS, str(image), str(mount_point))
@@ -116,6 +118,7 @@ def _template(size: int, reserved: bool) -> Template:
         with scratch_folder() as tree:
             if reserved:
                 _make_files(tree / RESERVE)
+            # not /proc/self: mkfs is another process
             _run(*MKFS, "-d", str(tree), f"/proc/{os.getpid()}/fd/{image}")
         return Template(tuple(_parts(image, size)))
     finally:
@@ -125,6 +128,7 @@ def _template(size: int, reserved: bool) -> Template:
 def _make_files(folder: Path) -> None:
     folder.mkdir(0o700)
     for number in range(RESERVED_FILES):
+        # an empty file takes an inode and no block
         os.mknod(folder / str(number))
 
 

@@ -12,10 +12,10 @@ def entering(
     niceness: int = 0,
     groups: Sequence[Path] = (),
 ) -> list[str]:
-    """Joins `groups` and gives up all rights but those of `user`, of whom no process else exists.
+    """A prefix that joins `groups` and gives up, for good, all rights but those of `user`.
 
-    With a `supervisor` it is that user, as root of a user namespace that has the two. Without a user it stays the
-    same. For good: it can't gain rights by what it runs.
+    No other process has that user. With a `supervisor` the command runs as that user instead, as root of a user
+    namespace that has these two. Without a `user` it stays the caller's. No program that it runs gains rights.
     """
     joined = (str(group / "cgroup.procs") for group in groups)
     users = ("-" if each is None else str(each) for each in (user, supervisor))

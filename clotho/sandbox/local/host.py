@@ -36,6 +36,7 @@ from clotho.sandbox.supervised.files import delete_any, withdraw
 from clotho.sandbox.supervisor import supervisor_path
 
 PROBE_AGAIN_SECONDS = 60.0
+# nothing of the worker's own environment, which holds keys, reaches a process of a sandbox
 LAUNCH_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 NICENESS = 5
 """Niceness of sandboxes where no control group shares out the processors."""
@@ -68,7 +69,7 @@ class LocalHost:
         return cgroups.usable()
 
     def report(self) -> IsolationReport:
-        """Isolation and bounds of this host; incomplete ones are probed again later: it may only have been full."""
+        """Isolation and bounds of this host; an incomplete report is probed again, since a full disk may be why."""
         with self._probing:
             if self._report is None or time.monotonic() > self._report_until:
                 self._report = self._probe()
@@ -91,8 +92,9 @@ class LocalHost:
 
     @contextmanager
     def _probe_folder(self) -> Iterator[SandboxFolder]:
-        """The folder of a sandbox that is never finished: should this process die meanwhile, another reaps it."""
+        """The folder of a sandbox that is never finished: if this process dies meanwhile, another one reaps it."""
         folder = SandboxFolder(self._root, f"probe-{os.getpid()}-{time.monotonic_ns()}")
+        # a folder without a record is reaped by whoever gets its lock
         with folder.locked():
             folder.files.mkdir(mode=0o700)
             folder.disk.mkdir()
@@ -116,7 +118,7 @@ class LocalHost:
 
     @contextmanager
     def _in_view(self, view: View) -> Iterator[tuple[list[str], list[int]]]:
-        """The command line that runs another one as a sandbox's user in its view, and the descriptors for it."""
+        """Yield a prefix that runs a command in the view as the sandbox's user, and the descriptors for it."""
         user = self._claim_user(view.folder)
         self._fill(view.folder, user, view.spec)
         with self._files_of_start(user) as files:
@@ -149,7 +151,7 @@ class LocalHost:
     def make(
         self, folder: SandboxFolder, lease: str, spec: SandboxSpec, labels: Labels | None
     ) -> SandboxRecord:
-        """A folder with everything but a supervisor and its record. Raises IsolationUnavailable."""
+        """Make all of a sandbox but its supervisor; returns the record to write. Raises IsolationUnavailable."""
         isolated = self._require(spec)
         self._require_mounts(spec, isolated)
         folder.files.mkdir(mode=0o700)
@@ -184,12 +186,13 @@ class LocalHost:
         for seen, source in spec.mounts.items():
             if not isolated and seen != source:
                 raise InvalidInput(f"mounts: {seen}: there is no such path without isolation")
+            # a sandbox's user owns none of these folders and is in no group: only the bits for others count
             way = (Path(source).resolve(), *Path(source).resolve().parents)
             if self._privileged and (closed := [each for each in way if not each.stat().st_mode & 0o001]):
                 raise InvalidInput(f"mounts: the users of sandboxes can't pass through {closed[-1]}")
 
     def reserve(self, folder: SandboxFolder, record: SandboxRecord) -> None:
-        """Keep room on the sandbox's disk for its verifier, once what it begins with is there."""
+        """Keep room on the sandbox's disk for its verifier, once the files that it begins with are there."""
         if record.disk_image:
             disk.reserve(folder.reserve, record.spec.disk_mb)
 
@@ -211,6 +214,7 @@ class LocalHost:
                 folder=Path("/") if record.isolated else folder.workspace,
                 log=folder.files / f"{control.path.name}.log",
                 lease_seconds=spec.lease_seconds,
+                # the kernel counts a user's processes: without isolation, the worker's own would count, too
                 max_processes=spec.max_processes if record.isolated else 0,
                 max_file_bytes=spec.disk_mb << 20,
                 inherited=files.descriptors(),
@@ -220,6 +224,7 @@ class LocalHost:
                 process, incarnation = launch.start(wanted, control, call)
             else:
                 process, incarnation = launch.start(wanted, control)
+        # kept to be polled: a zombie still counts as a process of the sandbox's user
         self._children = [*self._children, process]
         return incarnation
 
@@ -231,6 +236,7 @@ class LocalHost:
         """End every instance, and take back what the sandbox was given. Nothing is left of it."""
         if not self._is_there(folder):
             return
+        # a worker with mounts of its own finds no supervisor's lock before the disk is mounted for it
         if folder.control_image.exists():
             with suppress(SandboxUnavailable):  # a damaged one: its processes are found by group and user
                 disk.mount(folder.control_image, folder.controls)
@@ -242,7 +248,7 @@ class LocalHost:
         self._wait_for_ended()
 
     def _wait_for_ended(self) -> None:
-        """Wait for ended children, so that a look for processes of their users finds none."""
+        """Collect ended children, so that the kernel no longer counts them as processes of their users."""
         self._children = [child for child in self._children if child.poll() is None]
 
     def _is_there(self, folder: SandboxFolder) -> bool:
@@ -260,6 +266,7 @@ class LocalHost:
         if placed and not record.isolated:
             raise InvalidInput(f"hidden file {next(iter(placed))}: there is no such path without isolation")
         roots = placed_files.roots_of(placed, record.spec.writable_roots)
+        # first: on a full disk the roots below couldn't be made anew
         self.make_room(folder, record)
         private = folder.draw_private(epoch)
         # The commands' user passes through, to the names that it is told; it can't list them.
@@ -275,7 +282,8 @@ class LocalHost:
         return private
 
     def make_room(self, folder: SandboxFolder, record: SandboxRecord) -> None:
-        """Whatever the agent did to its own folders, a verifier can enter them and has room on their disk."""
+        """Let a verifier enter the agent's folders, whatever the agent did to them, and free room on their disk."""
+        # it is gone where another epoch was given it before
         shutil.rmtree(folder.reserve, ignore_errors=True)
         for own in folder.writable(record.spec).values():
             make_enterable(own, record.user)
@@ -288,10 +296,12 @@ class LocalHost:
             end_processes_of(user)
             end_processes_of(supervisor_of(user))
         delete = delete_own if record and record.isolated and record.disk_image else delete_any
+        # a mount point can be neither renamed nor deleted
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
         delete(withdraw(folder.controls))
         delete(folder.files)
+        # last: the next sandbox with this user could enter what is still there
         if user is not None:
             self._users.release(user, folder.files)
 
@@ -302,8 +312,9 @@ class LocalHost:
         return self._users.claim(folder.files)
 
     def _fill(self, folder: SandboxFolder, user: int | None, spec: SandboxSpec) -> None:
-        """Nobody but the sandbox's user, and this one, may enter its folder, whatever is in it for everybody."""
+        """Make the writable folders. Only the sandbox's user and this process' may enter the folder around them."""
         if user is not None:
+            # by its group the user passes through, and can neither list the folder nor change its mode
             os.chown(folder.files, -1, user)
             folder.files.chmod(0o710)
         for path in folder.writable(spec).values():
@@ -320,7 +331,7 @@ class LocalHost:
         return [*enter, *self._isolated(view, files, record.supervisor is not None), *served]
 
     def _isolated(self, view: View, files: StartFiles, two_users: bool) -> list[str]:
-        """The supervisor's program in the sandbox's view; what it does there comes after."""
+        """The command that runs the supervisor's program in the sandbox's view; the caller adds its arguments."""
         assert self._isolator is not None
         empty = (self._root / EMPTY_FOLDER, self._root / EMPTY_FILE)
         arguments = view.arguments(files, *empty, view.spec.expose_usr_local, two_users)
@@ -335,7 +346,7 @@ class LocalHost:
 
     @cached_property
     def _program(self) -> bytes:
-        """The supervisor as it was when this process first needed it: no other version starts from here."""
+        """The supervisor's program, read once: a later installation doesn't change what this process starts."""
         return supervisor_path().read_bytes()
 
     def _files_of_start(self, user: int | None) -> AbstractContextManager[StartFiles]:

@@ -33,7 +33,7 @@ PACKAGE_LISTS = (
 def failed_checks(
     command: Sequence[str], descriptors: Sequence[int], environment: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Run the checks inside `command`, a prefix that makes a sandbox; what doesn't hold, or why there is none."""
+    """Run CHECKS inside `command`, a prefix that makes a sandbox; returns those that fail, or why none ran."""
     script = "".join(
         f"if {test}; then echo held; else echo failed; fi 2>/dev/null\n" for test in CHECKS.values()
     )
@@ -47,13 +47,14 @@ def failed_checks(
         cwd="/",
     )
     answers = result.stdout.split()
+    # a script that was cut short proves nothing
     if len(answers) != len(CHECKS):
         return (f"starts at all: {result.stderr.strip()}",)
     return tuple(name for name, answer in zip(CHECKS, answers, strict=True) if answer != "held")
 
 
 def has_landlock() -> bool:
-    """Whether the kernel has a version that the supervisor makes use of."""
+    """Whether the kernel's Landlock is new enough for the supervisor."""
     version = ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION)
     return bool(version >= LEAST_LANDLOCK)
 

@@ -16,6 +16,7 @@ AUTOCLEAR = 4
 """The device is free again once it is neither open nor mounted."""
 DEVICE_TRIES = 64
 NOSUID, NODEV, NOATIME, DETACH = 0x2, 0x4, 0x400, 0x2
+# else the kernel zeroes inode tables in the background, and the sparse image grows
 OPTIONS = b"noinit_itable"
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors that say nothing of whether this host can mount an image."""
@@ -31,7 +32,7 @@ def mount_new(image: Path, mount_point: Path) -> None:
 
 
 def unmount(mount_point: Path) -> None:
-    """Take a mount away from its place; it ends with its last user. Raises SandboxUnavailable."""
+    """Take a mount away from its place; it ends when nothing uses it any more. Raises SandboxUnavailable."""
     with _failures("umount"):
         _checked(_libc.umount2(os.fsencode(mount_point), DETACH))
 
@@ -46,11 +47,12 @@ def _loop_device(image: Path) -> Iterator[str]:
     try:
         yield path
     finally:
+        # once mounted, the mount holds the device; without a mount, AUTOCLEAR frees it here
         os.close(device)
 
 
 def _attached(backing: int) -> tuple[int, str]:
-    """An open device, and its path. Other programs than ours may take the one that was free a moment ago."""
+    """An open device, and its path. Another program may take the device that the kernel has just called free."""
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(control, fcntl.LOCK_EX)  # sandboxes made side by side take turns
@@ -70,6 +72,7 @@ def _attached(backing: int) -> tuple[int, str]:
 
 
 def _attach(device: int, backing: int) -> None:
+    # struct loop_info64, of which only the flags matter
     status = struct.pack("=5Q4I176x", 0, 0, 0, 0, 0, 0, 0, 0, AUTOCLEAR)
     try:
         fcntl.ioctl(device, LOOP_CONFIGURE, struct.pack("=II232s64x", backing, 0, status))

@@ -15,20 +15,22 @@ def link_programs(folder: Path) -> None:
 
 
 def delete_own(folder: Path) -> None:
-    """Delete the remains of a sandbox that could write to its own disks alone, which are gone."""
+    """Delete what is left of a sandbox whose disks are gone: commands wrote to nothing else."""
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 
 
 def make_owned(path: Path, user: int | None) -> None:
     path.mkdir(parents=True)
+    # mkdir's mode is cut by the worker's umask
     path.chmod(0o755)
     if user is not None:
         os.chown(path, user, user)
 
 
 def make_enterable(path: Path, user: int | None) -> None:
-    """A root of the agent's, which it owns and, without isolation, may have removed or replaced."""
+    """Let commands enter a folder of the agent's, who owns it and may, without isolation, have replaced it."""
+    # chmod below follows links: one of the agent's could lead to any file of the worker's
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         path.unlink()
     if not path.exists():

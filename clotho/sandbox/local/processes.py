@@ -13,7 +13,7 @@ END_SECONDS = 2.0
 
 
 def has_processes(user: int) -> bool:
-    """Whether any process is `user`'s, also one that has ended and waits for its parent: the kernel counts them."""
+    """Whether `user` has a process. The kernel also counts those that have ended and wait for their parents."""
     try:
         os.getpriority(os.PRIO_USER, user)
     except ProcessLookupError:
@@ -22,9 +22,9 @@ def has_processes(user: int) -> bool:
 
 
 def processes_of(users: Container[int]) -> dict[Path, int]:
-    """Folders in /proc of processes of `users`, without those that have ended and wait for their parents.
+    """Folders in /proc of `users`' processes, without those that have ended and wait for their parents.
 
-    Every sandbox asks, on a host with many: of other users' processes nothing is read.
+    Every sandbox of a host looks: no file of another user's process is read.
     """
     with os.scandir("/proc") as entries:
         paths = [entry.path for entry in entries if entry.name.isdigit()]
@@ -33,7 +33,7 @@ def processes_of(users: Container[int]) -> dict[Path, int]:
 
 
 def end_processes_of(user: int) -> None:
-    """End what is left of a sandbox's own user. A supervisor's lock goes before its last children."""
+    """End what is left of a sandbox's own user: a supervisor's last children may live longer than its lock."""
     deadline = time.monotonic() + END_SECONDS
     while has_processes(user) and (left := processes_of({user})):
         if time.monotonic() > deadline:
@@ -56,6 +56,7 @@ def _end(path: Path, user: int) -> None:
 
 def _user(process: str | Path) -> int | None:
     try:
+        # the kernel shows the effective user of any process here, also of one that isn't dumpable
         return os.stat(process).st_uid
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -63,6 +64,7 @@ def _user(process: str | Path) -> int | None:
 
 def _lives(process: Path) -> bool:
     try:
+        # the name, in brackets, may hold blanks and brackets itself: the state follows the last one
         return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False

@@ -18,6 +18,7 @@ def prepare(root: Path) -> None:
     """Make what is missing. Raises InvalidInput for a root in others' reach, or out of that of sandboxes."""
     root.mkdir(parents=True, exist_ok=True)
     _require_own(root)
+    # others pass through, and can't list what is in it
     root.chmod(0o711)
     for name in (*PASSABLE, *OWN):
         folder = root / name
@@ -32,7 +33,7 @@ def prepare(root: Path) -> None:
 
 
 def state(root: Path) -> tuple[object, ...]:
-    """The state that `prepare` depends on: while it is the same, so is the result."""
+    """The state that `prepare` depends on: while it stays the same, `prepare` has nothing to do."""
     inside = (f"{root}/{name}" for name in (*PASSABLE, *OWN, EMPTY_FOLDER, EMPTY_FILE))
     return (os.path.realpath(root), *map(_state, (*map(str, _on_the_way(root)), *inside)))
 
@@ -60,7 +61,7 @@ def _require_own(root: Path) -> None:
 
 
 def _on_the_way(root: Path) -> Iterator[Path]:
-    """Links too: who owns one can let it lead elsewhere."""
+    """The folders and links that lead to `root`: the owner of a link can let it lead elsewhere."""
     real = root.resolve()
     yield from (root, *root.parents)
     if real != root:

@@ -1,4 +1,4 @@
-"""Files that bubblewrap puts into a sandbox's view from descriptors: no disk holds them under a path."""
+"""Files that bubblewrap copies from descriptors into a sandbox's view: no path on a disk leads to them."""
 
 import fcntl
 import os
@@ -34,13 +34,16 @@ def start_files(supervisor: bytes, accounts: Mapping[str, str]) -> Iterator[Star
             descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             stack.callback(os.close, descriptor)
             os.write(descriptor, content)
+            # bubblewrap reads from where the descriptor stands
             os.lseek(descriptor, 0, os.SEEK_SET)
+            # whoever gets hold of the descriptor can't change what starts
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
             return descriptor
 
         etc = {name: sealed(name, text.encode()) for name, text in accounts.items()}
         for name in COPIED:
             if (path := Path("/etc", name)).is_file():
+                # opened for each start: two starts would share one offset
                 etc[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 stack.callback(os.close, etc[name])
         yield StartFiles(sealed("seccomp", seccomp_program()), sealed("supervisor", supervisor), etc)

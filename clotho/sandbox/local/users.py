@@ -39,7 +39,7 @@ class UserRegistry:
         self._users = users
 
     def claim(self, sandbox: Path) -> int:
-        """The user for the sandbox in folder `sandbox`: the same one when asked again."""
+        """Claim a user for the sandbox in folder `sandbox`; a second call returns the same user."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._folder.chmod(0o700)
         with self._locked():
@@ -56,6 +56,7 @@ class UserRegistry:
         for user, holder in holders.items():
             if holder == str(sandbox):
                 return user
+        # part of the cache's key: each period looks an account up once
         period = round(time.monotonic() / ACCOUNTS_SECONDS)
         for user in self._users:
             # A user whose sandbox is gone may still have processes, which could read and signal those of the
@@ -86,9 +87,9 @@ class UserRegistry:
             os.close(claim)
 
     def held_by(self, sandbox: Path, likely: int | None = None) -> int | None:
-        """The user of the sandbox in this folder: none after a boot, which folders outlive and claims don't.
+        """The user of the sandbox in this folder. None after a boot: folders outlive it, and claims don't.
 
-        `likely` is asked about first: the user that the sandbox was made with.
+        `likely` is looked at first: the user that the sandbox was made with.
         """
         if not self._folder.exists():
             return None
@@ -98,9 +99,9 @@ class UserRegistry:
             return next((user for user, holder in self._holders().items() if holder == str(sandbox)), None)
 
     def release(self, user: int, sandbox: Path) -> None:
-        """To be called when no process of the user's lives and its sandbox's folder is gone.
+        """Give a user back. Call it when no process of the user lives and its sandbox's folder is gone.
 
-        From that moment on another may claim the user, whose claim this leaves alone.
+        Another sandbox may have claimed the user by then; that claim stays.
         """
         with self._locked():
             if self._holder(user) == str(sandbox):
@@ -129,6 +130,7 @@ class UserRegistry:
 
 
 def _lives(user: int) -> bool:
+    # the kernel's count first: it costs one call, and a look through /proc thousands
     return has_processes(user) and bool(processes_of({user}))
 
 

@@ -1,6 +1,6 @@
 """Archives on their way between a supervisor's FIFO and a compressed file of the host, which never looks inside.
 
-Everything here blocks. That the FIFO closes tells that the other side has ended, with an answer or in death.
+Everything here blocks. The supervisor's child closes the FIFO when it ends, with an answer or without one.
 """
 
 import hashlib
@@ -67,6 +67,7 @@ class ArchiveTransfer:
         self._transfers.stage_archive(self.key, "pack", fields, roots)
         try:
             with unfinished.open("wb") as file, self._stream(writing=False) as stream:
+                # the stream is open by now: the supervisor doesn't open a FIFO that nobody reads
                 self.control.say("file", self.key)
                 digest, content_size, ended = self._receive(stream, file.fileno(), _deadline(fields))
             word, size, details = self._answer()
@@ -85,9 +86,9 @@ class ArchiveTransfer:
     def unpack(
         self, restore: Restore, roots: Mapping[str, str], full: Callable[[], Exception] | None = None
     ) -> None:
-        """Raises JournalCorrupt for a damaged blob, and SandboxLost for one that can't be unpacked anywhere.
+        """Raises JournalCorrupt for a damaged blob, and SandboxLost for a blob that no sandbox can unpack.
 
-        `full` makes the error of a full disk, which is an outage otherwise.
+        `full` makes the error of a full disk; without it, a full disk is an outage.
         """
         fields = {"timeout_ms": str(RESTORE_SECONDS * 1000)}
         self._transfers.stage_archive(self.key, "unpack", fields, roots)
@@ -100,6 +101,7 @@ class ArchiveTransfer:
             raise JournalCorrupt(f"checkpoint {restore.checkpoint.digest}: {error}") from None
         finally:
             self._transfers.forget(self.key)
+        # a blob that is cut short ends the stream early, which is an interruption for the supervisor
         if word == "damaged" or (word in ("ok", "interrupted") and digest != restore.checkpoint.digest):
             raise JournalCorrupt(f"checkpoint {restore.checkpoint.digest} is damaged")
         said = f"restoring checkpoint {restore.checkpoint.digest}: {word} {size}"
@@ -114,7 +116,7 @@ class ArchiveTransfer:
 
     @contextmanager
     def _stream(self, *, writing: bool) -> Iterator[Pipe]:
-        """For reading it opens at once; for writing as soon as the supervisor reads."""
+        """Open the stream: for reading at once, for writing as soon as the supervisor reads."""
         deadline = time.monotonic() + ANSWER_SECONDS
         path = self._transfers.file(self.key, "stream")
         with ExitStack() as stack:
@@ -122,7 +124,7 @@ class ArchiveTransfer:
                 try:
                     stream = stack.enter_context(self.control.pipe(path, writing=writing))
                     break
-                except OSError:
+                except OSError:  # ENXIO: the supervisor hasn't opened its end yet
                     if not writing or time.monotonic() > deadline or not self._alive():
                         raise
                     time.sleep(0.0005)
@@ -151,14 +153,14 @@ class ArchiveTransfer:
                 while rest and self._ready(stream, deadline):
                     try:
                         rest = rest[stream.write(rest) :]
-                    except BrokenPipeError:
+                    except BrokenPipeError:  # the supervisor has stopped reading, and tells why in its answer
                         return digest.hexdigest()
         return digest.hexdigest()
 
     def _ready(self, stream: Pipe, deadline: float, *, packing: bool = False) -> bool:
-        """False where the other side is gone. Raises SandboxUnavailable for one that should have ended long ago.
+        """False where the other side is gone. Raises SandboxUnavailable where it should have ended long ago.
 
-        What was packed well may be on its way still when its answer is there: it is read to its end.
+        After "ok" to `packing`, the rest of the archive may still be in the pipe: it is read to its end.
         """
         while not stream.ready(LOOK_MS):
             answer = self._transfers.answer(self.key)
@@ -183,7 +185,7 @@ class ArchiveTransfer:
 
 
 def _deadline(fields: Mapping[str, str]) -> float:
-    """For a supervisor that ends an archive by itself when its time is over."""
+    """The time by which the supervisor must have ended an archive, which it does by itself at the time-out."""
     return time.monotonic() + int(fields["timeout_ms"]) / 1000 + ANSWER_SECONDS
 
 

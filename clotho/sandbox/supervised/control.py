@@ -22,6 +22,7 @@ from clotho.sandbox.supervised import files
 from clotho.sandbox.supervised.interface import JOBS, SESSIONS, TRANSFERS, fence_mark
 from clotho.sandbox.supervised.watches import Watches
 
+# the largest pipe that Linux allows an ordinary user by default
 PIPE_BYTES = 1 << 20
 HOST_ROOM_BYTES = 16 << 20
 """Left on the disk under the sandboxes: with less, no command is started on this host, since what it would write
@@ -31,9 +32,9 @@ _unfinished = itertools.count()
 
 
 class ControlDirectory:
-    """`owner` is the user whom staged entries are given to, None where supervisor and host are the same user.
+    """`owner` is the user who gets staged entries, None where supervisor and host are the same user.
 
-    `group` is the one of the commands, which read what they are given of them; it has the owner's number otherwise.
+    `group` is that of the commands, which may read entries; without one it has the owner's number.
     """
 
     def __init__(self, path: Path, owner: int | None, group: int | None = None) -> None:
@@ -75,7 +76,7 @@ class ControlDirectory:
         return files.size_of(self.alive_file) > 0
 
     def renew(self, seconds: float) -> None:
-        """Lease for `seconds` from now; the host's own deadline goes by the time of a file."""
+        """Lease for `seconds` from now. The host keeps a deadline of its own, as a file's time of change."""
         self.say("lease", str(max(1, round(seconds))))
         self.set_deadline(seconds)
 
@@ -119,7 +120,7 @@ class ControlDirectory:
 
     @contextmanager
     def room(self) -> Iterator[None]:
-        """For what is written here."""
+        """Turn a failed write to the directory into its cause: whose disk is full, or that the sandbox is gone."""
         try:
             yield
         except OSError as error:
@@ -136,6 +137,7 @@ class ControlDirectory:
 
     def _host_is_full(self) -> bool:
         status = os.statvfs(self.path.parent.parent)
+        # of a small disk an eighth is enough: it would count as full for ever
         least = min(HOST_ROOM_BYTES, status.f_blocks * status.f_frsize // 8)
         return status.f_bavail * status.f_frsize < least
 
@@ -176,6 +178,7 @@ class ControlDirectory:
         # The entry stays when the request below is lost: a later attempt finds it, and asks again.
         if self.exists(f"{JOBS}/{key}") or not self.stage(JOBS, key, entries):
             return False
+        # the supervisor drops a start for which its disk has no room, without an answer
         self.require_room()
         self.say("run", key, *fence_mark(fence))
         return True
@@ -187,6 +190,7 @@ class ControlDirectory:
     def publish(self, path: str, content: bytes) -> None:
         with self.room():
             unfinished = self._written_beside(path, content)
+            # link, not rename: of several that publish, the first one's stays
             with suppress(FileExistsError):
                 os.link(unfinished, f"{self.path}/{path}")
             os.unlink(unfinished)
@@ -203,6 +207,7 @@ class ControlDirectory:
             while remaining:
                 remaining = remaining[file.write(remaining) :]
             if self.owner is not None and self.group is not None:
+                # the mode of a new file is cut by the worker's umask
                 os.fchmod(file.fileno(), 0o640)
                 os.fchown(file.fileno(), self.owner, self.group)
 
@@ -213,6 +218,7 @@ class ControlDirectory:
     def touch(self, path: str, changed: float | None = None) -> None:
         file = self.path / path
         with self.room():
+            # until the time is set, a deadline is now: reapers wait for a grace beyond it
             file.touch()
             if changed is not None:
                 os.utime(file, (changed, changed))
@@ -232,6 +238,7 @@ class ControlDirectory:
 
     def keys(self, folder: str) -> list[str]:
         try:
+            # what is being staged begins with a dot, and is no key
             return sorted(filter(files.KEY.fullmatch, os.listdir(f"{self.path}/{folder}")))
         except FileNotFoundError:
             raise SandboxLost("the sandbox was destroyed") from None
@@ -275,6 +282,7 @@ class ControlDirectory:
     @contextmanager
     def pipe(self, path: str, *, writing: bool) -> Iterator["FilePipe"]:
         flags = os.O_WRONLY if writing else os.O_RDONLY
+        # a plain open of a FIFO would wait for the other side, which may never come
         descriptor = os.open(f"{self.path}/{path}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -306,5 +314,5 @@ class FilePipe:
 
 
 def _unfinished_name(name: str) -> str:
-    """For what gets `name` once it is whole. No two writers use the same."""
+    """A temporary name for what gets `name` once it is whole. No two writers draw the same."""
     return f".{name}.{os.getpid()}.{next(_unfinished)}"

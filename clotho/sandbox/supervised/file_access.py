@@ -1,7 +1,7 @@
 """The files of a sandbox as the host reaches them: by requests, which its supervisor serves with the user's rights.
 
-Waiting is for answers to appear in the control directory, and for the supervisor's lock to go: it takes neither a
-thread nor a poll. What touches files runs in threads.
+A waiter is woken when an answer appears in the control directory, or the supervisor's lock goes: it needs neither a
+thread nor a poll. Whatever touches files runs in threads.
 """
 
 import asyncio
@@ -151,10 +151,10 @@ class SupervisedFiles:
         )
 
     async def _answered(self, key: str, stage: Callable[[bool], None]) -> tuple[str, int, str]:
-        """Stage a request and wait for its answer; one that was killed from inside the sandbox is staged again.
+        """Stage a request and wait for its answer; stage it again if commands killed the process that served it.
 
-        Raises SandboxDisrupted where that happens every time, since commands do it, and SandboxUnavailable where
-        the supervisor lacks what this host should give it.
+        Raises SandboxDisrupted if that happens every time, and SandboxUnavailable if the supervisor lacks what this
+        host should give it.
         """
         for tries in range(TRANSFER_TRIES):
             # The second try stops the commands meanwhile: without root they are the same user as the helper,
@@ -168,6 +168,7 @@ class SupervisedFiles:
             if answer[0] == "unavailable" or (answer[0] == "failed" and answer[1] in OF_THE_HOST):
                 await self._in_thread(self.control.require_room)
                 raise SandboxUnavailable(f"the sandbox's supervisor can't serve a request: {answer[1]}")
+            # commands can kill the process that serves a request, and use up the memory that it needs (ENOMEM)
             if answer[0] != "interrupted" and answer != ("failed", errno.ENOMEM, ""):
                 return ("inaccessible", *answer[1:]) if answer[0] == "failed" else answer
             await self._in_thread(self._transfers.forget, key)
@@ -190,9 +191,10 @@ class SupervisedFiles:
             await self._in_thread(self._transfers.forget, key)
 
     async def _appearance(self, *paths: str) -> None:
-        """Wait until there is an entry at one of `paths`. Raises SandboxLost where the supervisor ends first."""
+        """Wait until there is an entry at one of `paths`. Raises SandboxLost if the supervisor ends before that."""
         changed = asyncio.Event()
         deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
+        # watched before the first look: an answer that comes in between sets the event
         with self.control.watching(changed, *paths) as recheck:
             while True:
                 incarnation, (*found, raised) = await self._in_thread(
@@ -212,7 +214,7 @@ class SupervisedFiles:
 
 
 def shown(path: str) -> str:
-    """A path in an error's text: the end tells which, and the model knows the beginning."""
+    """A path for an error's text, shortened to its end: the model knows the beginning."""
     return path if len(path) <= SHOWN_PATH_CHARS else f"…{path[-SHOWN_PATH_CHARS:]}"
 
 

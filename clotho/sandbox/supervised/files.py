@@ -23,9 +23,9 @@ NO_FILE = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 
 @contextmanager
 def opened(path: StrPath) -> Iterator[int]:
-    """A descriptor for reading. Nothing that commands do to the file may hold us up: a lease on it, another kind.
+    """Open a file for reading without waiting, even if a command holds a lease on it or put a FIFO in its place.
 
-    Raises SandboxLost for what is no file.
+    Raises SandboxLost for what is no regular file.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -86,18 +86,19 @@ def exists(path: StrPath) -> bool:
 def withdraw(folder: Path) -> Path:
     """Rename a folder that is to be deleted; returns its new path.
 
-    Who still writes into it by its name finds none. Else what comes in meanwhile keeps it from being deleted.
+    A late writer finds no folder of the old name; else its new entries would keep the folder from being deleted.
     """
     ended = folder.with_name(f"{ENDED}{folder.name}")
     if ended.exists():  # whoever was to delete it was killed
         delete_any(ended)
+    # gone already, or withdrawn by whoever was to delete it
     with suppress(FileNotFoundError):
         folder.rename(ended)
     return ended
 
 
 def delete_any(folder: Path) -> None:
-    """Delete `folder` by rm: folders can be nested deeper than Python follows, and hold mounts."""
+    """Delete `folder` with rm: commands can nest folders deeper than Python follows, and mounts may be in them."""
     remove = ["rm", "-rf", "--one-file-system", str(folder)]
     result = subprocess.run(remove, capture_output=True, text=True)
     if result.returncode != 0 and os.geteuid() != 0:

@@ -87,7 +87,8 @@ class LeaseFolder(ABC, Generic[Record]):
 
     @property
     def _lock_name(self) -> str:
-        """Some sandboxes share one, so that the number of locks is bounded."""
+        """Some sandboxes share a lock, so that the number of locks is bounded."""
+        # lock files are never deleted: a process could hold the old one while another one takes a new one
         return self.name[:4]
 
     @property
@@ -101,7 +102,7 @@ class LeaseFolder(ABC, Generic[Record]):
     def read_record(self) -> Record | None:
         """None where there is no sandbox, or one that was never finished.
 
-        Raises SandboxUnavailable for one that a worker of another version made: it may be in use.
+        Raises SandboxUnavailable for a sandbox of a worker of another version: it may be in use.
         """
         try:
             return self._parsed(self._record.read_text())
@@ -130,9 +131,9 @@ class LeaseFolder(ABC, Generic[Record]):
     # ---- whose it is, and whether that is over ----
 
     def labelled(self, record: Record, labels: Labels | None) -> Record:
-        """The record with `labels`, to be called with the lock held.
+        """Give a record new `labels`. Call it with the lock held.
 
-        A rollout is its store's, but the cluster or namespace that runs it may be another one after a restart.
+        A rollout belongs to one store, but after a restart another cluster or namespace may run it.
         """
         if labels in (None, record.labels):
             return record
@@ -146,7 +147,7 @@ class LeaseFolder(ABC, Generic[Record]):
         return record
 
     def is_unfinished(self) -> bool:
-        """Whether it has no record, or no lease: it is being made, or its maker or ender has died."""
+        """Whether it has no record, or no lease: it is being made or ended, or whoever did that has died."""
         try:
             record = self.read_record()
         except SandboxUnavailable:
@@ -154,11 +155,11 @@ class LeaseFolder(ABC, Generic[Record]):
         return self.files.exists() and (record is None or not record.lease)
 
     def is_left(self) -> bool:
-        """Whether it is expired or unfinished. Ask again with the lock held: its maker has died then."""
+        """Whether it is expired or unfinished. If it still is with the lock held, its maker has died."""
         return self.is_unfinished() or (self.files.exists() and self.expiry() + GRACE_SECONDS < time.time())
 
     def expiry(self) -> float:
-        """Unix seconds of a lease's end; without a deadline, by the age of its folder."""
+        """Unix seconds of a lease's end; without a deadline, the time of its folder's last change."""
         return _last_change(self.deadlines()) or _last_change([self.files])
 
     @abstractmethod
@@ -204,10 +205,11 @@ class SupervisedFolder(LeaseFolder[HostedRecord]):
 
 
 def identity_of(root: Path) -> str:
-    """A backend's name on an engine or at a cloud that others use too, whose roots may have the same path."""
+    """A backend's name on an engine or at a cloud. Other hosts use that too, with roots of the same path."""
     file = root / "identity"
     if not file.exists():
         root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        # link, not rename: the first identity stays, since resources may carry it already
         unfinished = root / f".identity.{secrets.token_hex(8)}"
         unfinished.write_text(secrets.token_hex(16))
         with suppress(FileExistsError):

@@ -1,7 +1,7 @@
 """A sandbox as the host drives it: jobs, input and checkpoints, through its supervisor's control directory.
 
-Waiting is for entries to appear in that directory, and for the supervisor's lock to go: it takes neither a
-thread nor a poll. What touches files runs in threads.
+A waiter is woken when an entry appears in that directory, or the supervisor's lock goes: it needs neither a thread
+nor a poll. Whatever touches files runs in threads.
 """
 
 import asyncio
@@ -53,6 +53,7 @@ class SupervisedSandbox(SupervisedFiles):
 
     def _start(self, job: Job) -> None:
         if not self._jobs.submit(job, self._bounds.usage(), self._fence):
+            # staged before: the attempt that did so may have died before it asked for the start
             self._ask_to_run(job.key)
 
     def _is_awaited(self, key: str) -> bool:
@@ -74,6 +75,7 @@ class SupervisedSandbox(SupervisedFiles):
         changed = asyncio.Event()
         with self.control.watching(changed, self._jobs.file(key, "done")) as recheck:
             while True:
+                # before the look: what is published after it sets the event again
                 changed.clear()
                 status = await self._in_thread(self._status, key)
                 remaining = deadline - loop.time()
@@ -187,8 +189,8 @@ class SupervisedSandbox(SupervisedFiles):
     def restore(self, restore: Restore, full: Callable[[], Exception] | None = None) -> None:
         """Unpack a checkpoint into a sandbox that no other process knows yet. Blocks.
 
-        Raises SandboxLost for one that no sandbox has room for. `full` makes the error of a full disk: where the
-        sandbox's own is bounded, commands have filled the one that was checkpointed; elsewhere it is the host's.
+        Raises SandboxLost for a checkpoint that no sandbox has room for. `full` makes the error of a full disk. By
+        default, commands have filled a bounded disk, and another one is the host's.
         """
         own = self._bounds.disk is not None
         self._archive().unpack(restore, self._layout.archived, full or (own_disk_is_full if own else None))

@@ -62,18 +62,20 @@ class Jobs:
         new = self._control.submit(job.key, entries, fence)
         if not new and self._identity(job.key) not in (identity, NEVER):
             raise CommandConflict(f"job {job.key} already holds another command")
+        # also for a key that is known: its first attempt may have died before it was listed
         if job.session is not None:
             self._list_session(job.key)
         return new
 
     def kill(self, key: str, fence: int = 0) -> None:
-        """A key that holds no command yet is taken, so that none can start under it."""
+        """End a job. A key without a command is taken, so that no command can start under it."""
         never = {"job": f"identity {NEVER}\n\n".encode(), "started": b"0\n", "done": b"killed 137 0\n"}
         if self._known(key) or not self._stage(key, never):
             self._control.say("kill", key, *fence_mark(fence))
 
     def status(self, key: str, incarnation: str) -> JobStatus:
         """Raises SandboxLost for a job that never started in a sandbox that is gone."""
+        # liveness before files: all that a supervisor published before its death is seen, so that LOST is final
         found, (started, done, pid) = self._control.look(
             *(self.file(key, name) for name in ("started", "done", "pid"))
         )  # `done` after `started`: a result published meanwhile is seen
@@ -90,7 +92,7 @@ class Jobs:
         return JobStatus(state=staged, exit_code=None, output_size=0)
 
     def _ended(self, key: str, done: str, pid: str | None = None) -> JobStatus:
-        """Raises SandboxLost for a truncated result: how the job ended can't be known any more."""
+        """Raises SandboxLost for a damaged result: nobody can tell any more how the job ended."""
         if (found := RESULT.fullmatch(done)) is None:
             raise damaged(self.file(key, "done"))
         return JobStatus(
@@ -113,12 +115,12 @@ class Jobs:
             raise damaged(file) from None
 
     def settle(self, key: str, exhausted: Exhausted | None) -> Exhausted | None:
-        """The resource that an ended job had used up; the first reader records it, since the counters go on."""
+        """The resource that an ended job used up. The first reader records it, since the counters go on."""
         self._control.publish(self.file(key, "exhausted"), (exhausted or "").encode())
         return self.settled(key) or None
 
     def settled(self, key: str) -> Exhausted | Literal[""] | None:
-        """None before anybody has looked."""
+        """What `settle` has recorded; None before that."""
         file = self.file(key, "exhausted")
         text = self._control.text_of(file)
         if text not in (None, "", *get_args(Exhausted)):
@@ -129,7 +131,7 @@ class Jobs:
         return self._control.exists(self.file(key, "started"))
 
     def output(self, key: str, offset: int, limit: int) -> bytes:
-        """No more than the supervisor measured at the end: a command can keep its output open for longer."""
+        """At most what the supervisor measured at the end: processes that a command left may go on writing."""
         done = self._control.text_of(self.file(key, "done"))
         offset = max(0, offset)
         if done is not None:
@@ -145,9 +147,10 @@ class Jobs:
         raise SandboxDisrupted("commands keep the output of a command from being read")
 
     def stage_input(self, key: str, request: str, content: bytes) -> bool:
-        """Returns False where that request has been taken over before."""
+        """Returns False where the supervisor has taken that request before."""
         if self._control.exists(self.file(key, f"taken.{request}")):
             return False
+        # should another attempt's be taken just now, the supervisor ignores this one: it knows the request
         self._control.place(self.file(key, f"in.{request}"), content)
         return True
 
@@ -165,7 +168,7 @@ class Jobs:
                 )
 
     def kept_sessions(self, incarnation: str) -> tuple[KeptSession, ...]:
-        """The sessions that run, and the latest of the others."""
+        """The sessions that a checkpoint keeps: all that run, and the latest of the others."""
         found = sorted(
             self.sessions(incarnation), key=lambda one: (one.status.state is JobState.RUNNING, one.started)
         )
@@ -183,7 +186,7 @@ class Jobs:
         )
 
     def shell_state(self, key: str, workspace: str) -> ShellState | None:
-        """The shell state that job `key` left; None where it left none."""
+        """The shell state that job `key` left; None if it left none."""
         try:
             cwd, exports = (
                 self._control.start_of(self.file(key, name), STATE_BYTES) for name in ("cwd", "state")

@@ -44,9 +44,9 @@ Call = Callable[[Callable[[], Process]], Process]
 def start(
     launch: Launch, control: ControlDirectory, call: Call = lambda function: function()
 ) -> tuple[Process, str]:
-    """Returns the process, made through `call`, and the supervisor's incarnation.
+    """Start a supervisor; returns the process, which `call` makes, and the supervisor's incarnation.
 
-    Raises SandboxUnavailable with its last words.
+    Raises SandboxUnavailable with what it wrote to its log.
     """
     bounds = (round(launch.lease_seconds), launch.max_processes, launch.max_file_bytes)
     with ExitStack() as stack:
@@ -70,6 +70,7 @@ def start(
                     cwd=launch.folder,
                 )
             )
+        # with the pipe's other end open here, the death of a supervisor wouldn't be the end of the pipe
         ours.close()
         incarnation = _answer(ready)
     if not incarnation:
@@ -82,16 +83,17 @@ def start(
 
 
 def _answer(ready: int) -> str:
-    """The incarnation that the supervisor tells; empty where it has ended without a word."""
+    """The incarnation that the supervisor tells; empty where it ends, or says nothing in time."""
     poll = select.poll()
     poll.register(ready, select.POLLIN)
     return os.read(ready, 64).decode().strip() if poll.poll(READY_SECONDS * 1000) else ""
 
 
 def end(control: ControlDirectory) -> None:
-    """End the supervisor, and with it, where it is a PID 1, the sandbox. Raises SandboxUnavailable if it stays."""
+    """End the supervisor; where it is PID 1, the sandbox ends with it. Raises SandboxUnavailable if it stays."""
     if control.incarnation() is None:
         return
+    # gone just now, or too busy to take requests: then it is killed below
     with suppress(SandboxLost, SandboxUnavailable):
         control.say("stop")
     if not _gone(control):
@@ -110,12 +112,13 @@ def _gone(control: ControlDirectory) -> bool:
 
 
 def _kill_holder(control: ControlDirectory) -> None:
-    """The kernel names the lock's holder. It is held by a descriptor of the process before it is asked again."""
+    """Kill the process that holds the lock, as the kernel tells."""
     holder = lock_holder(control.alive_file)
     if holder is None:
         return
     process = os.pidfd_open(holder)
     try:
+        # the number may have passed to another process before it was opened; the descriptor stays with one
         if lock_holder(control.alive_file) == holder:
             signal.pidfd_send_signal(process, signal.SIGKILL)
     finally:

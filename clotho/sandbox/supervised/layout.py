@@ -38,7 +38,7 @@ class Layout:
 
     @property
     def archived(self) -> dict[str, str]:
-        """The folders of a checkpoint: labels in the archive and paths. One that lies in another is in that one."""
+        """The folders of a checkpoint: labels in the archive and paths. Outer folders bring inner ones along."""
         folders = {"home": self.home, "tmp": self.tmp, **self.roots}
         if self.workspace not in folders.values():
             folders = {"work": self.workspace, **folders}
@@ -53,9 +53,9 @@ class Layout:
         return resolve_alias(path, self.aliases)
 
     def require_seen(self, text: str, what: str) -> None:
-        """Raise PathUnseen where `text`, of a command, names a path that there isn't without isolation.
+        """Raise PathUnseen where a command's `text` names a path that only isolated sandboxes have.
 
-        The command would find nothing there, or another's files: to a verifier, a wrong answer of the agent's.
+        The command would find nothing there, or another's files. A verifier would take that for a wrong answer.
         """
         if not self.bare:
             return
@@ -77,12 +77,12 @@ class Layout:
 
 
 def below_home(path: str) -> str:
-    """`path` with ~ in place of $HOME: the file verbs take both."""
+    """`path` with ~ in place of $HOME, which the file verbs take, too."""
     return f"~{path.removeprefix('$HOME')}" if path == "$HOME" or path.startswith("$HOME/") else path
 
 
 def resolve_alias(path: str, aliases: Mapping[str, str]) -> str:
-    """`path` with the alias that it is, or lies under, replaced."""
+    """`path`, with what its alias stands for in place of the alias."""
     for seen, real in aliases.items():
         if path == seen:
             return real

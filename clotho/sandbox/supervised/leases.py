@@ -1,7 +1,7 @@
 """Leases of supervised sandboxes: each has a folder on this host with its record, from which it is found again.
 
-Whether a sandbox lives its supervisor tells, never a process id. A lock on its folder serialises making and ending
-it, across processes.
+Its supervisor's lock tells whether a sandbox lives; a process id never does. Another lock, on its folder, lets one
+process at a time make or end it.
 """
 
 from abc import ABC, abstractmethod
@@ -46,7 +46,7 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
         labels: Labels | None = None,
         setup: VerifierSetup = USUAL,
     ) -> SupervisedSandbox:
-        """`hidden_files` maps paths under their folder to contents. An epoch that is over is SandboxLost."""
+        """`hidden_files` maps paths in their folder to contents. Raises SandboxLost for an epoch that is over."""
         return await with_sandbox(lease, self._open_verifier, lease, epoch, hidden_files, labels, setup)
 
     async def verify_in_place(
@@ -105,7 +105,7 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
     def _agents_sealed(
         self, folder: Folder, record: Record, setup: VerifierSetup
     ) -> SupervisedSandbox | None:
-        """The agent's instance to read its files in, its processes having ended; None where that can't be."""
+        """The agent's sealed instance, for reading its files; None where it can't be used so."""
 
     @abstractmethod
     def _make_verifier(
@@ -116,7 +116,7 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
         hidden_files: Mapping[str, bytes],
         setup: VerifierSetup,
     ) -> SupervisedSandbox:
-        """Start the instance of an epoch, the agent's processes having ended; superseded ones are ended."""
+        """Start an epoch's instance and end superseded ones. The agent's processes have ended before."""
 
     @abstractmethod
     def _end(self, folder: Folder) -> None:
@@ -152,7 +152,7 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
     def _found(
         self, folder: Folder, labels: Labels | None, restore: Restore | None
     ) -> SupervisedSandbox | None:
-        """The sandbox, where it lives and was made from the same checkpoint."""
+        """The sandbox, if it lives and was made from the same checkpoint."""
         record = self._recorded(folder)
         if record is None or not record.lease:
             return None
@@ -197,6 +197,7 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
                 return self._instance(folder, record, verifiers[epoch], incarnation, epoch)
             if newest > epoch:
                 raise SandboxLost(f"verification of lease {lease} has gone on to epoch {newest}")
+            # while the agent's processes still run: a refused request ends nothing
             check_hidden(hidden_files, placed=True)
             # Before the verifier exists: a process of the agent's that outlived this could change what is
             # verified.
@@ -221,6 +222,7 @@ class LeasedBackend(ABC, Generic[Folder, Record]):
     def _renew(self, lease: str, seconds: float) -> None:
         folder = self._folder(lease)
         record = self._record_of(folder, lease)
+        # without the lock: whoever makes a verifier holds it for longer than a renewal may wait
         try:
             self._agent(folder, record).renew(seconds)
         finally:  # a verifier goes on without the agent's, and the agent's without one that has just ended
@@ -269,13 +271,14 @@ class HostedBackend(LeasedBackend[HostedFolder, HostedRecord]):
         }
 
     def _end_verifiers(self, folder: HostedFolder, wanted: int) -> None:
-        """End superseded verifiers, and remove what an attempt to start the wanted one has left.
+        """End superseded verifiers, and remove what an earlier attempt left of the wanted one.
 
-        Nobody has been given that one, even if it has started by now.
+        No caller has got that one, even if its supervisor has started by now.
         """
         for epoch in folder.verifier_epochs():
             control = ControlDirectory(folder.verifier_control(epoch), None)
             self._end_verifier(folder, epoch, control)
+            # those that ran stay: by them an attempt of an earlier epoch learns that it is over
             if epoch == wanted or not control.was_started():
                 control.delete()
 

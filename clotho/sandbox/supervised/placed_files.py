@@ -28,13 +28,13 @@ class Mount:
 
 
 def split(files: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Files of the folder of hidden ones, and those that have an absolute path of their own."""
+    """The files for the folder of hidden ones, and those with absolute paths of their own."""
     placed = {name: content for name, content in files.items() if name.startswith("/")}
     return {name: content for name, content in files.items() if name not in placed}, placed
 
 
 def roots_of(placed: Iterable[str], roots: Iterable[str]) -> tuple[str, ...]:
-    """The writable folders, among `roots`, that the files are in; raises InvalidInput for one that is in none."""
+    """The folders among `roots` that the files lie in. Raises InvalidInput for a file that lies in none."""
     found: dict[str, None] = {}
     known = tuple(roots)
     for name in placed:
@@ -60,7 +60,7 @@ def write(folder: Path, placed: Mapping[str, bytes]) -> None:
 
 
 def mounts(private: Path, writable: Mapping[str, Path], own: Callable[[Path], None]) -> Iterator[Mount]:
-    """What to mount for the files of a verifier's `private` folder, outer ones first.
+    """Yield the mounts for the files of a verifier's `private` folder, outer ones first.
 
     Makes the places for them in the `writable` folders; `own` gives a new one to the commands' user.
     """

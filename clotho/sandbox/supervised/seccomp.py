@@ -1,9 +1,8 @@
 """The system calls that local sandboxes may make: a classic BPF program for bubblewrap's --seccomp.
 
-Namespaces and the missing capabilities carry the isolation; this takes away what they don't cover. Children of the
-supervisor that move files are the commands' user, and without root so is the supervisor. This is also what keeps
-them out of reach: nobody changes the limits, the priority or the scheduling of another process, nobody holds up
-with a lease who opens a file.
+Namespaces and missing capabilities isolate; the filter covers the rest. The supervisor's children that move files
+run as the commands' user, and so does the supervisor where the worker isn't root. The filter protects these, too:
+no command changes another process' limits, priority or scheduling, or delays with a lease whoever opens a file.
 """
 
 import platform
@@ -55,6 +54,7 @@ class Check(NamedTuple):
                 (bits,) = self.values
                 yield from ((JUMP_ANY_BIT, 0, 1, bits), (RETURN, 0, 0, ERRNO | self.error))
             case "null allows":
+                # a pointer is 64 bits, of which the filter compares 32 at a time: both halves must be 0
                 yield (JUMP_EQUAL, 0, 3, 0)
                 yield (LOAD, 0, 0, ARGUMENTS + 8 * self.argument + 4)
                 yield from ((JUMP_EQUAL, 0, 1, 0), (RETURN, 0, 0, ALLOW))
@@ -75,6 +75,7 @@ CHECKED = {
         Numbers(251, 30), (Check(0, "one of", (IO_PRIORITY_OF_PROCESS,)), Check(1, "one of", (ITSELF,)))
     ),
     "personality": Checked(Numbers(135, 92), (Check(0, "one of", PERSONALITIES),)),
+    # a null pointer only reads the limits, which may be anybody's
     "prlimit64": Checked(Numbers(302, 261), (Check(2, "null allows"), _itself)),
     "sched_setaffinity": Checked(Numbers(203, 122), (Check(0, "none of", (SUPERVISOR,)),)),
     "sched_setattr": Checked(Numbers(314, 274), (_itself,)),

@@ -25,7 +25,7 @@ def identity_of(job: Job) -> str:
 
 
 def header_of(job: Job, silent: bool = False) -> bytes:
-    """`silent`: the job doesn't mention a directory that is gone."""
+    """The header of a job. If `silent`, its output doesn't mention a directory that is gone."""
     if "\0" in job.script:
         raise InvalidInput("a command can't hold a NUL character")
     if any(c in (job.workdir or "") + (job.session or "") for c in "\0\n"):
@@ -56,7 +56,7 @@ def split(content: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def restored_session(session: KeptSession) -> dict[str, bytes]:
-    """Files of a background job from a checkpoint. One that was still running then has no result: it is lost."""
+    """Files of a background job from a checkpoint. A job that ran then gets no result: its state is LOST."""
     header = f"identity {session.identity}\nsession {session.session}\n\n"
     entries = {"job": header.encode() + session.script.encode(), "started": RESTORED}
     if session.exit_code is not None:
@@ -65,7 +65,7 @@ def restored_session(session: KeptSession) -> dict[str, bytes]:
 
 
 def restored_shell(shell: ShellState, workspace: str) -> dict[str, bytes]:
-    """Files of the job that left a restored shell state; no more of it is there."""
+    """Files of the job that left a restored shell state: its state alone, no command and no result."""
     return {"job": f"identity {NEVER}\n\n".encode(), "started": RESTORED, **moved(shell, workspace)}
 
 
@@ -73,6 +73,7 @@ def moved(shell: ShellState, workspace: str) -> dict[str, bytes]:
     """The shell state with the workspace's new path, where commands see the host's own paths."""
     cwd, exports = shell.cwd, shell.exports
     if shell.workspace != workspace:
+        # the parents: home and /tmp lie beside the workspace, and the shell's variables may name them, too
         old, new = (str(Path(path).parent) for path in (shell.workspace, workspace))
         cwd, exports = cwd.replace(old, new), exports.replace(old, new)
     return {"cwd": cwd.encode("latin-1"), "state": exports.encode("latin-1")}

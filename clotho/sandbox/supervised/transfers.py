@@ -19,7 +19,7 @@ class Transfers:
         return f"{TRANSFERS}/{key}/{name}"
 
     def written_keys(self) -> list[str]:
-        """Keys of the files that were written under one."""
+        """Keys under which files were written."""
         answers = ((key, self.answer(key)) for key in self._control.keys(TRANSFERS))
         return [key for key, answer in answers if answer is not None and answer[0] == "ok"]
 
@@ -33,7 +33,7 @@ class Transfers:
         steady: bool,
         agents: Iterable[str] = (),
     ) -> None:
-        """`steady`: the commands are stopped meanwhile. `agents`: folders that no link may lead out of."""
+        """Stage a request. If `steady`, commands are stopped meanwhile; no link may lead out of `agents`."""
         verb = "get" if content is None else "put"
         header = f"verb {verb}\nmax {max_bytes}\nsteady {int(steady)}\n" + (
             f"after {after}\n" if after else ""
@@ -70,7 +70,7 @@ class Transfers:
         self._control.remove(self.file(key, "content"))
 
     def stage_archive(self, key: str, verb: str, fields: Mapping[str, str], roots: Mapping[str, str]) -> None:
-        """A request, with the FIFO `stream` that the archive goes through."""
+        """Stage a request with the FIFO `stream`, through which the archive goes."""
         lines = [f"verb {verb}", *(f"{name} {value}" for name, value in fields.items())]
         lines += [f"root {label} {path}" for label, path in roots.items()]
         request = "\n".join((*lines, "", "")).encode()

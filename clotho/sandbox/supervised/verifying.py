@@ -1,4 +1,4 @@
-"""Steps between an agent's instance and a verifier's, which all backends take alike. Everything blocks."""
+"""Steps from an agent's instance to a verifier's, which are the same for all backends. Everything blocks."""
 
 import shlex
 import time
@@ -16,6 +16,7 @@ SEAL_SECONDS = 10.0
 
 def seal(agent: Control) -> None:
     """End the agent's processes for good; its supervisor stays, and with it the lease."""
+    # on a full disk the supervisor could never say that it has sealed
     agent.require_room()
     # The supervisor ends them: those that left their job's session are its children all the same.
     agent.say("seal")
@@ -52,7 +53,7 @@ def stage_start(
     agent: Control,
     exports: str = "",
 ) -> None:
-    """Leave the directory that a verifier's first command starts in, as a job would: the agent's last, if any."""
+    """Stage the directory of a verifier's first command, as if a job had left it: the agent's last one, if any."""
     if setup.start is None:
         return
     left = Jobs(agent).shell_state(setup.after, workspace) if setup.after else None
@@ -64,12 +65,13 @@ def stage_start(
 def verifying_variables(
     own: Mapping[str, str], setup: VerifierSetup | None, private: str | None
 ) -> dict[str, str]:
-    """The variables of an instance: the agent's `own`, and what a verifier has beside them.
+    """The variables of an instance: the agent's `own`, and those of a verifier.
 
     `private` is the folder of a verifier's instance; without it, verification runs in the agent's.
     """
     if setup is None:
         return dict(own)
+    # the shell splits the prefix at white space and expands patterns in it: such values are left out
     prefix = " ".join(f"{name}={value}" for name, value in own.items() if not set(value) & set(" \t\n*?["))
     variables = {**own, **setup.variables(), AS_AGENT: f"env -i {prefix}"}
     if private is None:

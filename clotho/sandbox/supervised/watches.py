@@ -1,7 +1,7 @@
-"""Waiting for entries of directories to appear: one inotify descriptor for each event loop, and no thread.
+"""Waits for entries to appear in directories, with one inotify descriptor for each event loop and no thread.
 
-Instances and watches are bounded for each user, and others may have used them up: a waiter is told whether it is
-watching, and looks by itself where it isn't.
+The kernel bounds a user's instances and watches, and other programs may have used them up: a waiter is told how
+soon to look by itself.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Watches:
             os.close(self._descriptor)
 
     def _open(self) -> bool:
-        """Asked again by every waiter until it succeeds."""
+        """Open the descriptor; until that succeeds, every waiter tries again."""
         if self._descriptor < 0:
             self._descriptor = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
             if self._descriptor >= 0:
@@ -97,6 +97,7 @@ class Watches:
             waiting.remove((event, name))
             if not waiting:
                 del self._waiting[watch]
+                # refused where the file is gone, and its watch with it: nothing is left to do then
                 _libc.inotify_rm_watch(self._descriptor, watch)
 
     def _read(self) -> None:
