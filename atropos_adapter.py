@@ -42,6 +42,7 @@ __all__ = [
 
 log = logging.getLogger("clotho.plugins.atropos")
 
+# unused here: environments of the in-memory design shut it down at their end
 _tool_executor = ToolExecutor()
 
 

@@ -1,7 +1,7 @@
 """Composition root: builds every dependency once and runs the Temporal workers.
 
-Each process has all roles, one a processor, so that most steps are made where their workflow is. Authors' code runs
-in processes of its own. Without --roles this starts them and keeps them running.
+By default there is one process for each processor, with all roles, so that most steps run where their workflow is.
+Authors' code runs in processes of its own. Without --roles this starts all processes and keeps them running.
 """
 
 import asyncio
@@ -131,10 +131,14 @@ class Composition:
                 interceptors=[PresenceInterceptor(self.heartbeats)],
                 workflows=workflows,
                 activities=local,
+                # local steps alone: the activities' own queues have workers of their own
                 no_remote_activities=True,
                 max_concurrent_local_activities=sizes.max_local_steps,
+                # tests replay histories in the SDK's sandbox, which refuses what isn't deterministic
                 workflow_runner=UnsandboxedWorkflowRunner(),
+                # not Exception: that has NondeterminismError in it, and one bad deploy would fail every run
                 workflow_failure_exception_types=[ClothoError],
+                # below the number of open workflows, each step of one would replay its history
                 max_cached_workflows=sizes.max_cached_workflows,
                 max_concurrent_workflow_tasks=sizes.max_workflow_tasks,
                 max_concurrent_workflow_task_polls=sizes.workflow_pollers,
@@ -206,7 +210,9 @@ class Composition:
                 # that is given up after 15 s.
                 max_concurrent_activities=max(sizes.max_model_calls, sizes.max_cached_workflows),
                 max_concurrent_activity_task_polls=sizes.activity_pollers,
+                # with the SDK's default of 0, a shutdown would have every call in flight paid for again
                 graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
+                # Temporal allows 100 queues in a version: those of single processes would use them up
                 **(UNVERSIONED if queue == own_queue else self.version()),
             )
             for queue, activities in served.items()
@@ -291,6 +297,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     model: Model | None = None
     sandbox_host: Host | None = None
     readiness = worker_readiness(client, store)
+    # what fails in here ends the process: it must not work on without its heartbeats or its reaper
     async with asyncio.TaskGroup() as tasks:
         background: list[asyncio.Task[None]] = []
         on_draining: list[Callable[[], None]] = []
@@ -342,6 +349,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             background.append(tasks.create_task(sandbox_host.idle.run()))
             for queue in (host_queue, process_queue):
                 names.append(Liveness(journal, queue, settings_file, namespace, machine, version))
+        # before any worker polls: another machine of this name would share the host's queue, but not its sandboxes
         await heartbeats.claim()
         background.append(tasks.create_task(heartbeats.run()))
         background.append(tasks.create_task(_end_when_short()))
@@ -355,10 +363,12 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
         await stopped.wait()
         log.info("draining")
         readiness.draining = True
+        # first: turns that wait for a permit go to other processes, and only paid calls are waited for
         for stop in on_draining:
             stop()
         drained = asyncio.get_running_loop().time() + settings.worker.drain_seconds
         await asyncio.gather(*(worker.shutdown() for worker in workers))
+        # after the workers: a call goes on in its flight when its activity has ended
         await journal.drain(max(WRITING_SECONDS, drained - asyncio.get_running_loop().time()))
         for close in on_drained:
             await close()
@@ -366,6 +376,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             await tracing.close()
         for task in background:
             task.cancel()
+        # last: others take over the work of a process that has left
         await heartbeats.leave()
 
 
@@ -428,6 +439,7 @@ def run_workers(
         settings = load_settings(store, temporal)
         layout = process_layout(roles, processes)
         if is_in_environment(names := settings.worker.model_keys):
+            # /proc shows the environment of a process to an author's code, which has the same user
             replace_process(keys_of(names) if any("llm" in group for group in layout) else {}, hidden=names)
         alone = roles is not None and len(layout) == 1
         if not alone:

@@ -61,8 +61,8 @@ class Agents:
     async def run_program(self, request: ProgramRequest) -> ProgramEnd:
         """Run the agent's program in a sandbox to its end, or find how it ended in the journal.
 
-        No flight of the journal: an attempt only serves the program, which goes on without it, and nothing is lost
-        with it. Another one takes over at once, in whatever process, and a worker that shuts down waits for none.
+        The work is no flight of the journal. An attempt only serves the program, which loses nothing by its end:
+        the next attempt takes over at once, in whatever process. A worker that shuts down waits for none.
         """
         key = agent_key(request.rollout, request.lease)
         async with activity_guard(request.rollout):
@@ -102,8 +102,8 @@ class Agents:
     async def _drawn_number(self, rollout: str) -> int:
         """The number of this attempt as the program's server, higher than those of servers before it.
 
-        Raises Unavailable where a later attempt has drawn one. A process that stands still is given tasks: five
-        attempts, one after another, took the port from the sixth when their process went on.
+        Raises Unavailable where a later attempt has drawn one. Temporal gives tasks to a frozen process, too: five
+        such attempts, one after another, took the port from the sixth when their process went on.
         """
         info, prefix = activity.info(), servers_prefix(rollout)
         this = f"{info.workflow_run_id}/{info.activity_id}"
@@ -132,6 +132,7 @@ class Agents:
             await self._journal.write(asked_tools_key(rollout, asked.tools), tools)
             kept_tools.add(asked.tools)
         while (kept := await self._journal.write(asked_key(rollout, number), asked)) != asked:
+            # an earlier attempt or start has kept this call: its number is the turn that answers it
             if kept.call == asked.call:
                 break
             number += 1
@@ -161,12 +162,15 @@ class Agents:
                         id=f"turn-{turn}",
                         result_type=AskedTurn,
                     )
+                # outside the lock: turns are accepted in order, and sampled side by side
                 answered: AskedTurn = await update.result()
                 return answered
             except WorkflowUpdateRPCTimeoutOrCancelledError:
+                # the SDK raises this in place of CancelledError, too
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise
             except WorkflowUpdateFailedError as error:
+                # a workflow that continues as new refuses updates: its next run takes them
                 log.info("turn %d of %s is asked for again: %s", turn, rollout, error.cause)
             except RPCError as error:
                 if error.status in NO_WORKFLOW:

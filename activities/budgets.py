@@ -65,7 +65,7 @@ class BudgetWatch:
         return entry.price if entry is not None else None
 
     async def note(self, request: TurnRequest) -> None:
-        """Count a turn that is in the journal, whatever attempt asks; nothing where the run has no budget."""
+        """Count a journalled turn once, whichever attempts ask; do nothing where the run has no budget."""
         if await self._budgets.of(request.run) is None:
             return
         watched = self._runs.setdefault(request.run, WatchedRun(RunLedger(self._journal, request.run)))
@@ -104,11 +104,13 @@ class BudgetWatch:
         return spent
 
     async def _write_page(self, prefix: str, watched: WatchedRun) -> None:
+        # the page of an earlier process of this queue counts turns that this one has never seen
         if not watched.begun:
             left = await self._journal.latest(prefix, SpendingPage) or SpendingPage(rollouts={})
             grown = {name: spent for name, spent in watched.rollouts.items() if _is_more(spent, left, name)}
             watched.rollouts = {**left.rollouts, **grown}
             watched.begun = True
+        # before the write: a turn that is noted meanwhile needs another page
         watched.unwritten = False
         try:
             await self._journal.append(prefix, SpendingPage(rollouts=dict(watched.rollouts)), kept=1)

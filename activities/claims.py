@@ -84,6 +84,7 @@ class WorkClaims:
 
         Raises BegunElsewhere while another process lives that claimed it last.
         """
+        # the usual case, in which nobody has claimed the work, costs one request
         if await self._journal.write(f"{prefix}{0:06}", self._mine) == self._mine:
             return 0
         while True:
@@ -118,6 +119,7 @@ class HeldClaim:
 
     async def take(self) -> None:
         """Raises BegunElsewhere, as `WorkClaims.take`."""
+        # before the claim is looked up: this process may be frozen meanwhile
         now = boot_seconds()
         self._number = await self._claims.take(self._prefix)
         self._stood = now
@@ -126,6 +128,7 @@ class HeldClaim:
         """Raise TakenOver where this process was frozen or cut off, and another one has taken the work over."""
         if self._number is None or (now := boot_seconds()) - self._stood < STANDS_SECONDS:
             return
+        # the store's time isn't that of the author's code, which waits for it
         with infrastructure_wait():
             await self._claims.require(self._prefix, self._number)
         self._stood = now

@@ -87,6 +87,7 @@ class Delegations:
         if prompt.recorded is not None:
             recorded = await read_child_end(self._journal, child_id(prompt.recorded, request.call))
             asks = await with_recorded_plan(self._journal, asks, recorded)
+        # before the entry that names the child: whoever reads that starts the child, which needs its prompt
         await self._journal.write(prompt_key(child), asks)
         return DelegationEntry(child=child, turns=settings.turns, shared=shared)
 
@@ -98,7 +99,7 @@ def _refused(why: str) -> DelegationEntry:
 def _given(
     settings: DelegationSettings, offered: Sequence[OfferedTool], asked: Arguments, depth: int
 ) -> tuple[str, ...] | str:
-    """The names of the tools that a child is offered; a text where it asks for toolsets that there aren't."""
+    """The names of the tools that a child is offered; a refusal for toolsets that the child can't have."""
     may = offered if settings.tools is None else in_toolsets(offered, settings.tools)
     may = [tool for tool in may if tool.name != delegate_task.NAME or depth < settings.depth]
     wanted = asked.get("toolsets") or None

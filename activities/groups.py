@@ -117,6 +117,7 @@ class Groups:
             rollout = rollout_id(request.group, sibling)
             seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
             planned = await with_plan(self._journal, environment, manifest, seeded, rollout)
+            # every attempt makes the prompts anew, and the first that was written stays
             await self._journal.write(prompt_key(rollout), planned)
         siblings = await current_siblings(self._journal, request.group, request.size)
         attempts = await self._journal.keys(attempt_prefix(request.group))
@@ -170,11 +171,12 @@ class Groups:
 
     @activity.defn
     async def await_any_closed(self, request: AwaitAnyClosed) -> list[ClosedGroup]:
-        """Wait until at least one of several groups has closed; returns those that have, some if they are many."""
+        """Wait until at least one of several groups has closed; returns the closed ones, MOST_CLOSED at most."""
         async with activity_guard(request.run):
             waits = {name: asyncio.ensure_future(self._closed(name)) for name in request.groups}
             try:
                 await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
+                # not until all: an answer frees the slots of those that have closed
                 await asyncio.wait(waits.values(), timeout=CLOSED_WITHIN_SECONDS)
                 closed = [name for name, wait in waits.items() if wait.done()][:MOST_CLOSED]
                 await asyncio.gather(*(waits[name] for name in closed))
@@ -191,6 +193,7 @@ class Groups:
         ]
 
     async def _closed(self, workflow: str) -> None:
+        # a workflow that fails closes, too, and Temporal forgets a closed one after its retention time
         with suppress(WorkflowFailureError), ignore_unknown():
             await self._client.get_workflow_handle(workflow).result()
             await self._require_result(workflow)

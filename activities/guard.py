@@ -50,6 +50,7 @@ async def activity_guard(
         if details is not None and details.cancel_requested:
             on_cancel()
             raise
+        # a local step that ended cancelled would count as a cancel of its workflow
         if local:
             raise _goes_on("this worker shuts down", queue) from None
         raise
@@ -58,6 +59,7 @@ async def activity_guard(
     except BegunElsewhere as begun:
         raise _goes_on(str(begun), begun.queue, queue) from None
     except Exception as error:
+        # not by the exception's type: libraries raise TimeoutError, too
         if budget.expired():
             raise _goes_on(f"not done within {LOCAL_SECONDS:g} s", queue) from None
         if isinstance(error, LeaseElsewhere):

@@ -103,7 +103,7 @@ LOCAL: Activities = (
 
 
 def local_activities(host: Host | None, model: Model | None) -> Activities:
-    """The activities that a workflow finds in its own process: None is what that doesn't serve."""
+    """The activities that a workflow finds in its own process; without `host` or `model`, it can't do theirs."""
     served: Activities = () if model is None else (model.sample_first_turn, model.sample_turn)
     if host is not None:
         served += (*host.of_sandboxes, *host.of_verification, *host.of_groups)

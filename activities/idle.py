@@ -69,6 +69,7 @@ class IdleSandboxes:
             return
         if now - self._idle_since[lease] < manifest.terminal_lifetime:
             return
+        # a sandbox that has to be kept isn't looked through, or checkpointed, again at each look
         self._idle_since[lease] = now
         if not await self._is_current(rollout, number):
             return
@@ -84,6 +85,7 @@ class IdleSandboxes:
             log.info("idle sandbox of %s kept: a checkpoint wouldn't hold all of it", rollout)
         elif await awaited_turn(self._journal, rollout) == awaited:  # else a later call may have a part in it
             through = calls[-1].call if calls else ""
+            # before the sandbox is destroyed: without this entry, it would count as lost
             entry = ReclaimedEntry(lease=number, through=through, checkpoint=taken)
             await self._journal.append(reclaimed_prefix(rollout), entry)
             await self._sandboxes.backend.destroy(lease)

@@ -113,6 +113,7 @@ class Model:
             chosen = await self._journal.write(key, ChosenProcess(queue=self._queue))
             early = await self._acquires_at_start(request.rollout)
             program = (await read_manifest(self._journal, request.run)).agent.kind is AgentKind.PROGRAM
+            # not where the workflow makes the sandbox meanwhile, or where a program has to ask for its turns
             here = request.sample and not early and not program and chosen.queue == self._queue
             if activity.info().is_local:
                 here = here and await self._answers_quickly(request.rollout)
@@ -250,6 +251,7 @@ class Model:
                 if manifest.rendering is not None:
                     call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
                 await failpoints.reach("turn.asking", call.key)
+                # last of all: this process may have been frozen while it waited for the permit
                 await self._claims.require(request, inputs.look)
                 sampled = within_limit(await backend.sample_turn(call), manifest.limits.max_calls_per_turn)
                 permit.answered(sampled)

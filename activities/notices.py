@@ -31,5 +31,6 @@ class Hooks:
             name, _, hook = call.hook.partition(".")
             plugin = plugins().get(name)
             if plugin is None or hook not in plugin.hooks:
+                # retried, since another host may have the plugin
                 raise HostUnavailable(f"the hook {call.hook} of this run isn't installed on this host")
             await load(plugin.hooks[hook])(call.notice, self._settings)

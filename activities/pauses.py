@@ -42,7 +42,7 @@ log = logging.getLogger("clotho")
 
 
 class Pace:
-    """How many workflows may be about to go on: those whose rest is over, and who show it still.
+    """A bound on workflows that are about to go on: their rest was completed, and they still show that they rest.
 
     It follows what Temporal and the workers get done, as TCP follows a network: twice as many while all of them go
     on at once, half as many where one takes long.
@@ -95,6 +95,7 @@ class PauseActivities:
     async def await_resume(self) -> None:
         """Complete when nothing that the workflow is part of is paused any more."""
         workflow = activity.info().workflow_id
+        # noted in memory only: where this process dies, `_adopt_orphans` of another one finds the rest
         assert workflow is not None
         self._resting[run_of(workflow)][workflow] = None
         activity.raise_complete_async()
@@ -195,6 +196,7 @@ class PauseActivities:
                 await handle.complete()
                 self._pace.ended[workflow] = clock()
             except RPCError as error:
+                # not found: another process has completed the rest, or the workflow has closed
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     resting[workflow] = None
 

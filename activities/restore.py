@@ -113,7 +113,7 @@ class Restorer:
         return Restored(sandbox, fidelity, last, replayed.shell)
 
     async def _starting_point(self, request: LeaseRequest) -> StartingPoint:
-        """Read the calls and the last checkpoint, again if a late call has just replaced it.
+        """Read the calls and the last checkpoint; read both again if a late call has just replaced that.
 
         Where a checkpoint is gone for good, every call is made again.
         """
@@ -142,6 +142,7 @@ class Restorer:
             return (calls[-1].call if calls else ""), final.checkpoint
         idle = await self._journal.latest(reclaimed_prefix(request.rollout), ReclaimedEntry)
         for call in reversed(calls):
+            # the checkpoint of the idle sandbox is newer than those of the calls from here back
             if idle is not None and call_order(call.call) <= call_order(idle.through):
                 break
             if call.entry.checkpoint is not None:
@@ -228,9 +229,10 @@ class Restorer:
         labels: Labels,
         restored: bool = False,
     ) -> None:
-        """Raises SandboxUnhealthy, or SandboxUnavailable for a sandbox that was lost by no doing of the check's.
+        """Raises SandboxUnhealthy if the check fails or exhausts the sandbox, SandboxUnavailable for another loss.
 
-        What a checkpoint brought back the agent may have broken: it fails no check, and a loss is a SandboxLost.
+        A sandbox restored from a checkpoint fails no check, since the agent may have broken it; if it is lost, that
+        is a SandboxLost.
         """
         if asked.healthcheck is None:
             return

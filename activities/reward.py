@@ -98,8 +98,8 @@ class Verifier:
     async def _verify(self, request: RewardRequest, raised: str) -> RewardEntry:
         """Verify in the current epoch, or in new ones while the author's code takes another way than before.
 
-        The verifier's exceptions are kept under the prefix `raised`; after the last that is borne the reward is 0,
-        if the run is set so.
+        The verifier's exceptions are journalled under the prefix `raised`; after the last attempt that they are
+        allowed, the reward is 0, if the run's settings say so.
         """
         if request.exhausted is not None:
             return await self._given_up(request, request.exhausted)
@@ -146,7 +146,7 @@ class Verifier:
         transcript: Transcript,
         raised: str,
     ) -> RewardEntry | None:
-        """The reward that an epoch comes to; None where it was given up for the next one."""
+        """The reward of an epoch; None where the epoch was given up for the next one."""
         request, lease, epoch = sandboxes.request, sandboxes.lease, sandboxes.epoch
         answers = epoch_answers_prefix(request.rollout, epoch, 0 if lease is None else lease.number)
         calls = await JournalledCalls.read(self._journal, answers)
@@ -165,6 +165,7 @@ class Verifier:
             exception = RaisedEntry(reason=truncate_middle(str(failure)))
             failure.times = await self._journal.append(raised, exception) + 1
             last = policy_for(kind_of(failure)).is_last(failure.times)
+            # before the run's setting: an agent that breaks its verifier earns 0 in every run
             if await _blames_agent(failure, sandboxes, workspace, manifest.verification_seconds):
                 voided = exception.reason
             elif last and manifest.on_reward_error is OnRewardError.ZERO:
@@ -174,6 +175,7 @@ class Verifier:
             reward = Reward(score=0.0)
         finally:
             await workspace.close()
+        # not where it raised: the next attempt goes on with the same epoch, in its sandboxes
         await sandboxes.close()
         return RewardEntry(
             score=reward.score,
@@ -281,15 +283,17 @@ class Verifier:
 async def _score(
     sandboxes: EpochSandboxes, transcript: Transcript, workspace: Workspace, seconds: float
 ) -> Reward:
-    """The reward of the author's code, unless what its context met says otherwise."""
+    """The reward of the author's code; raises a failure that its context met, whatever the code made of it."""
     environment, item = sandboxes.environment, sandboxes.item
     result = agent_result(sandboxes.request, transcript)
     try:
         reward = await environment.compute_reward(item, result, workspace, seconds)
     except (EnvironmentFailed, WorkspaceRefused):
+        # the author's code may have wrapped what its context raised, which then isn't its own failure
         if (cause := workspace.failure or workspace.refused) is not None:
             raise cause from None
         raise
+    # that code may also have caught it: a reward that is computed without the answer is none
     if workspace.failure is not None:
         raise workspace.failure
     return reward
@@ -316,7 +320,7 @@ class EpochFailure:
 
 
 def control_calls(workspace: Workspace, sandboxes: EpochSandboxes) -> Workspace:
-    """The calls of a control: `grading` is a sandbox of its own, and nothing is answered from before."""
+    """The workspace of a control: `grading` is a sandbox of its own, and the journal answers no calls."""
     return replace(
         workspace,
         place=(*workspace.place, "control"),

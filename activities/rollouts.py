@@ -38,6 +38,7 @@ class Rollouts:
                 reward = await self._journal.read_required(reward_key(request.rollout), RewardEntry)
             losses, before = await asyncio.gather(
                 sandbox_losses(self._journal, request.rollout, request.losses),
+                # sealing frees the key: a later attempt would write another end there
                 self._journal.read(end_key(request.rollout), EndEntry),
             )
             original = original_of(request.rollout)

@@ -83,6 +83,7 @@ class Sandboxes:
     @activity.defn
     async def acquire(self, request: LeaseRequest) -> Lease:
         """Create the sandbox of a lease on this host, or find where it was created."""
+        # the host's queue, not this process's: of two that create the sandbox of a lease, the second finds it
         async with activity_guard(request.rollout, queue=self.queue):
             return await self.lease(request)
 
@@ -105,7 +106,7 @@ class Sandboxes:
             return await self._presence.serves(request.queue)
 
     async def require_isolation(self, run: SandboxSpec, asked: ItemSandbox) -> None:
-        """Raise IsolationUnavailable where a sandbox would be one of this host's own, and can't be as asked for."""
+        """Raise IsolationUnavailable if this host would make the sandbox itself, and can't isolate it as asked."""
         config = asked.backend or run.backend
         if config.kind != "local" or config.name not in self.backend.names:
             return
@@ -233,6 +234,7 @@ class Sandboxes:
                 taken = await sandbox.checkpoint(
                     blob, after=shell, previous=previous, max_bytes=megabytes << 20
                 )
+            # no failure: what was done counts without a checkpoint, too
             except SandboxUnavailable as error:
                 log.warning("no checkpoint: %s", error)
                 return None

@@ -117,6 +117,7 @@ class Tools:
                 CallEntry,
                 lambda: self._inputs(request),
                 lambda inputs: self._call(request, inputs, progress),
+                # in the flight, since its callers may be gone by then
                 lambda entry: self._delete_older_checkpoint(request, entry),
             )
             await failpoints.reach("call.journalled", key)
@@ -152,6 +153,7 @@ class Tools:
         if inputs.delegates(request.index):
             task, child = await delegated_task(self._journal, request.rollout, request.call)
             context = replace(context, delegated=task)
+        # one for records, one for the duration: the wall clock may be set meanwhile
         started = time.time()
         clock = time.monotonic()
         dispatched = await self._dispatched(request, asked, inputs, context)

@@ -24,5 +24,7 @@ class TTLCache(Generic[Answer]):
         stale = now - asked > FRESH_SECONDS
         if answer is None or stale or (answer.done() and answer.exception() is not None):
             answer = asyncio.ensure_future(self._ask(name))
+            # its age counts from the question: the store may change while it answers
             self._answers[name] = (now, answer)
+        # a caller that is cancelled must not take the answer from the others
         return await asyncio.shield(answer)

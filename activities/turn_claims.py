@@ -41,8 +41,9 @@ class TurnClaims:
         return queue == self._queue or await self._presence.serves(queue)
 
     async def look(self, request: TurnRequest) -> TurnLook:
-        """Look whether the turn was taken over: also by the process that might have begun it, frozen meanwhile."""
+        """Look whether the turn was claimed, even if it is this process's own, which may have been frozen."""
         at = boot_seconds()
+        # the first claim is enough: who claims after it looks at the others
         first = f"{turn_claims_prefix(request.rollout, request.turn)}{0:06}"
         return TurnLook(await self._journal.read(first, WorkClaim) is not None, at)
 

@@ -34,8 +34,8 @@ log = logging.getLogger("clotho")
 class EpochSandboxes:
     """The sandboxes of one epoch of a rollout's verification, opened when its author's code first needs them.
 
-    The first epoch works in the agent's sandbox. One that follows an epoch which may have changed that has its own
-    sandbox, restored from the checkpoint before verification. `claim` is the fence that it works under.
+    The first epoch works in the agent's sandbox. Once an epoch may have changed that one, the next has a sandbox of
+    its own, restored from the checkpoint before verification. `claim` is the fence that the epoch works under.
     """
 
     journal: Journal
@@ -82,6 +82,7 @@ class EpochSandboxes:
         beside = None
         if number in (each.lease for each in self.given_up):
             beside = verification_key(rollout, number, self.epoch)
+            # noted before it is made: `close` also destroys what an opening that fails has left
             self._opened[AS_LEFT] = beside
             await self._require_same(AS_LEFT, await self.sandboxes.open_as_left(rollout, number, beside))
         setup = VerifierSetup(
@@ -117,6 +118,7 @@ class EpochSandboxes:
         asked = await self.environment.grading_sandbox(self.item)
         if asked is None:
             raise EnvironmentFailed("ctx.grading: grading_sandbox of the environment gives no sandbox")
+        # noted before it is made, as above
         self._opened[kind] = key
         with infrastructure_wait():
             instance = await self.sandboxes.open_empty(self.request.run, self.request.rollout, key, asked)
@@ -156,5 +158,6 @@ class EpochSandboxes:
             raise GradingSandboxLost(f"the sandbox of epoch {self.epoch} was lost between two attempts")
 
     async def _raise_fence(self, instance: SandboxInstance) -> None:
+        # the first claim has no process before it to fence off
         if self.claim:
             await instance.raise_fence(self.claim)

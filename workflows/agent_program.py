@@ -1,8 +1,8 @@
 """An agent that is a program with a loop of its own: it runs in the sandbox and asks for its turns by updates.
 
-Its turns are steps of the workflow like those of Clotho's loop. An update's id is the turn's number: one that
-died with its server or its process is asked for again, and has one answer. One activity serves the program,
-which is a job of the sandbox and outlives it: another attempt goes on with the same program.
+Its turns are steps of the workflow like those of Clotho's loop. An update's id has the turn's number: where
+Temporal's server or the asking process dies, the update is sent again, and has one answer. One activity serves the
+program. The program is a job of the sandbox and outlives the activity: another attempt goes on with the same one.
 """
 
 import asyncio
@@ -52,6 +52,7 @@ class AgentProgram:
         if running.done():
             return running.result()
         self.continues_as_new = True
+        # a turn that is being sampled counts in the state that the next run gets
         await workflow.wait_condition(workflow.all_handlers_finished)
         return None
 
@@ -94,6 +95,7 @@ class AgentProgram:
         """Sample a turn, unless a limit leaves no room for it."""
         self.updates += 1
         await workflow.wait_condition(lambda: turn not in self.sampling)
+        # Temporal knows an update's id within one run: after a continue-as-new, a turn may be asked for again
         if turn in self.rollout.state.asked:
             return AskedTurn()
         if (
@@ -104,6 +106,7 @@ class AgentProgram:
         try:
             await self.sample_unless_paused(turn)
         except ActivityError as error:
+            # `run` raises it: what a handler raises fails the update alone, not the workflow
             self.failure = error
             return AskedTurn(failed=True)
         finally:
@@ -115,6 +118,7 @@ class AgentProgram:
         if self.resting is None:
             self.resting = asyncio.create_task(rest(self.rollout.task_queues.model))
         resting = self.resting
+        # not awaited directly: a cancel of one turn would end the rest of the others
         await asyncio.wait([resting])
         if self.resting is resting:
             self.resting = None

@@ -146,6 +146,8 @@ class Campaign(PausedWithRun):
 
     def may_continue_as_new(self) -> bool:
         """Whether the history is long and nothing is being started; the next run adopts running groups."""
+        # Temporal may drop the start of a child whose parent closes first; the next run takes all wanted items for
+        # enumerated ones, and knows of no pause or error that is being dealt with here
         settled = self.slots.started and not self.stopping and not self.slots.broken and not self.items.added
         return settled and is_long()
 
@@ -153,6 +155,7 @@ class Campaign(PausedWithRun):
         return self.slots.idle and (self.slots.broken or not self.items.left)
 
     async def run_group(self, item: int) -> None:
+        # a group may outlast a whole pause of the run: if it failed meanwhile, it is tried again as well
         stops = self.stops
         try:
             self.note_scored(await self.roll_out(item))
@@ -199,6 +202,7 @@ class Campaign(PausedWithRun):
         failures = tuple(one for one in failures if policy_for(one.kind).group is not GroupAction.DROP)
         if cancelled or not failures:
             return
+        # sorted: a set's order may be another in a replay
         for kind in sorted({one.kind for one in failures}):
             self.failed_alike[kind] = (*self.failed_alike.get(kind, ()), item)[-MOST_REQUEUED:]
         self.streak = self.streak.with_group(failures)
@@ -207,6 +211,7 @@ class Campaign(PausedWithRun):
 
     async def pause_for(self, streak: FailureStreak) -> None:
         """Pause the run, and requeue all groups that failed for this reason."""
+        # until the pause is in the store, nothing else keeps groups from being started
         self.stopping = True
         self.stops += 1
         self.streak = FailureStreak()
@@ -222,6 +227,7 @@ class Campaign(PausedWithRun):
     def requeue(self, kind: str) -> None:
         items = self.failed_alike.pop(kind)
         requeued = frozenset(items)
+        # one group's rollouts may have failed in several ways, and the group is requeued once
         for other, failed in self.failed_alike.items():
             self.failed_alike[other] = tuple(item for item in failed if item not in requeued)
         groups = {group_id(self.request.run, item) for item in items}
@@ -253,12 +259,14 @@ class Campaign(PausedWithRun):
                 search_attributes=identify(request.run, request.environment),
             )
         finally:
+            # also where Temporal refuses the start: continuing as new waits for it otherwise
             self.slots.has_started(item)
         return await child
 
     async def cancel_groups(self) -> None:
         """Cancel all running groups, and wait for those that this run of the campaign started."""
         adopted = [group_id(self.request.run, item) for item in self.slots.adopted]
+        # adopted groups are no children of this run: its cancel doesn't reach them by itself
         cancels = [workflow.get_external_workflow_handle(group).cancel() for group in adopted]
         await asyncio.gather(self.slots.cancel(), *cancels, return_exceptions=True)
 

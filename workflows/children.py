@@ -19,18 +19,21 @@ async def roll_out(request: RolloutRequest, summary: str) -> RolloutSummary:
     while True:
         try:
             child = await workflow.start_child_workflow(
+                # by name: the module of Rollout imports this one
                 "Rollout",
                 request,
                 id=request.rollout,
                 task_queue=request.task_queues.workflows,
                 task_timeout=request.task_queues.workflow_task_timeout,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                # the default, TERMINATE, runs no clean-up in the children of a parent that is terminated
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 search_attributes=identify(request.run, request.environment),
                 static_summary=summary,
                 result_type=RolloutSummary,
             )
+        # Temporal's child starts can't attach to a workflow that runs: it is waited for by an activity
         except WorkflowAlreadyStartedError:
             end = await find_end_when_closed(request.rollout, request.task_queues.environment)
             if end is not None:

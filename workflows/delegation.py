@@ -1,7 +1,7 @@
 """The children of a rollout: the rollouts that do the tasks which its calls delegate.
 
-A child is run before its call is made (`activities/tools.py` then reads its end). It is named by the call, so that
-a repaired parent finds the one that it had. Its failure is the parent's: no result for the model.
+A child is run before its call is made (`activities/tools.py` then reads its end). Its id comes from the call, so
+that a repaired parent finds its child again. If it fails, its parent fails: the model gets no result.
 """
 
 from temporalio import workflow
@@ -28,7 +28,7 @@ class Delegation:
         self._sandbox = sandbox
 
     async def run_child(self, call: CallRequest, state: RolloutState) -> None:
-        """Run the child that a call begins to its end; nothing, if it begins none or was made before."""
+        """Run the child that a call begins, to its end; do nothing if the call begins none or was made before."""
         environment = self._request.task_queues.environment
         begun = await run_activity_here_first(
             Delegations.begin_delegation, call, environment, "begin delegated task"
@@ -36,6 +36,7 @@ class Delegation:
         if begun is None or begun.child is None:
             return
         if begun.shared:
+            # the child is given the lease, which isn't known before the sandbox is made
             await self._sandbox.finish_acquiring()
         request = self._child(begun.child, begun, state)
 

@@ -76,6 +76,7 @@ class ModelProcess:
         except NotDoneHere as begun:
             self._here = not begun.elsewhere
             self.queue = begun.queue or self.queue
+            # another process that has begun this turn samples it; the next one is begun where the workflow is now
             moved = request.model_copy(update={"next_home": begun.own})
             return await self._run_where_begun(activity, moved, what)
         raise_if_cancelled()
@@ -87,6 +88,7 @@ class ModelProcess:
         """Run a step at the queue of the process that may have begun it, while that lives; else at any other's."""
         while True:
             own = self._activity_queue.with_queue(self.queue or self._activity_queue.queue)
+            # in the queue that all processes serve, a long wait tells of no single one
             waits = None if self.queue is None else QUEUE_TIMEOUT
             try:
                 return await run_activity(activity, request, own, what, waits)

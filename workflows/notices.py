@@ -39,7 +39,7 @@ class GiveNotice:
 
 
 class Notices:
-    """The notices of one run of a campaign, whose `progress` they tell."""
+    """The notices of one run of a campaign; each tells the campaign's `progress`."""
 
     def __init__(
         self, run: str, environment: str, queue: ActivityQueue, progress: Callable[[], CampaignProgress]
@@ -65,6 +65,7 @@ class Notices:
             scored=progress.scored + progress.skipped,
             failed=progress.failed,
         )
+        # after a reset, the same notice was given before
         with suppress(WorkflowAlreadyStartedError):
             given = await workflow.start_child_workflow(
                 GiveNotice.run,
@@ -75,6 +76,7 @@ class Notices:
                 cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
                 search_attributes=identify(self._run, self._environment),
             )
+            # a notice that fails shows that in its own workflow; asyncio would log an exception that nobody takes
             given.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     @asynccontextmanager

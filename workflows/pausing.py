@@ -13,6 +13,7 @@ from workflows.steps import RETRIES, raise_if_cancelled, run_activity, without_d
 
 async def rest(activity_queue: ActivityQueue) -> None:
     """Wait until nothing that this workflow is part of is paused."""
+    # before the rest: where its process dies, others find the workflow by this attribute
     attributes.show_outcome(PAUSED)
     try:
         await workflow.execute_activity_method(
@@ -52,6 +53,7 @@ class PausedWithRun:
     async def hold_while_paused(self, run: str, activity_queue: ActivityQueue) -> None:
         """Show the pause until the run isn't paused."""
         while True:
+            # before the look-up: a signal that comes meanwhile asks for another one
             self.pause_may_have_changed = False
             reason = await run_activity(PauseActivities.reason_for, run, activity_queue, "look up pause")
             if reason is not None:

@@ -156,6 +156,7 @@ class Rollout:
             results[index] = await self.sandbox.run_on_some_host(
                 Tools.call_tool, request, call_summary(turn, index, call)
             )
+            # run_on_some_host goes on after a cancel
             raise_if_cancelled()
 
         async def in_sandbox(lease: Lease, index: int, call: ToolCallReference) -> None:
@@ -187,7 +188,7 @@ class Rollout:
                 self.sandbox.go_on_from(result.delegated.left)
 
     def call_request(self, index: int, beside: int = 1) -> CallRequest:
-        """The request of a call that shares the rollout's time with those that it runs beside."""
+        """The request of a call; calls that run side by side share the time that the rollout has left."""
         seconds = self.state.seconds_left(self.request.limits)
         return CallRequest(
             rollout=self.rollout,
@@ -211,6 +212,7 @@ class Rollout:
             shell=self.state.tool_state.get(SLOT),
         )
         elsewhere = self.task_queues.verification
+        # or verification would open a sandbox itself, maybe on another host, for the lease that is being made
         await self.sandbox.finish_acquiring()
         if self.sandbox.lease is None and await self.verify_without_lease(request):
             return
@@ -264,6 +266,7 @@ class Rollout:
         )
         environment = self.task_queues.environment
         summary = await run_activity_here_first(Rollouts.conclude, request, environment, "write end")
+        # last: a child that fails before fails its parent too, and releases the sandbox for it
         self.keeps_sandbox = left is not None  # the parent goes on in it
         if self.request.parent is not None:
             attributes.show_outcome(summary.ending.outcome)
@@ -286,6 +289,7 @@ class Rollout:
             self.continue_as_new()
 
     def continue_as_new(self) -> NoReturn:
+        # the exception of continue_as_new runs through `run`, which would release the sandbox
         self.keeps_sandbox = True
         session = {
             "lease": self.sandbox.lease,

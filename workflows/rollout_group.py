@@ -60,6 +60,7 @@ class RolloutGroup:
         return await self.conclude()
 
     async def begin(self) -> GroupStart:
+        # an adapter's environment exists in the adapter's process alone, which serves the queue
         run = run_activity if self.request.task_queues.are_an_adapters else run_activity_here_first
         return await run(Groups.begin_group, self.request, self.environment, "look up group, resolve tools")
 

@@ -54,7 +54,7 @@ Result = TypeVar("Result")
 
 
 class SandboxRepeatedlyLost(ApplicationError):
-    """A step lost its sandbox each time, by its commands' doing as far as that can be told."""
+    """A step lost its sandbox each time; as far as that can be told, its commands ended it."""
 
     def __init__(self, message: str, cause: str | None) -> None:
         super().__init__(message, type=SandboxLost.__name__, non_retryable=True)
@@ -122,7 +122,7 @@ class SandboxSession:
         return self.lease
 
     def begin_acquiring(self, turns: int, early: bool = False) -> asyncio.Future[Lease]:
-        """Start to create or restore the sandbox, for `get` to wait for it and to meet its failure.
+        """Start to create or restore the sandbox; `get` waits for it, and raises its failure.
 
         `early`: beside other work of the workflow.
         """
@@ -142,7 +142,7 @@ class SandboxSession:
         return self.acquiring
 
     async def finish_acquiring(self) -> None:
-        """Wait for the sandbox that is being created, if any. One that failed is created anew when it is needed."""
+        """Wait for the sandbox that is being created, if any; if that fails, a later step creates it anew."""
         if self.acquiring is not None:
             with suppress(ActivityError):
                 await self.acquire(turns=0)
@@ -150,6 +150,7 @@ class SandboxSession:
     async def acquire(self, turns: int) -> None:
         acquiring = self.acquiring or self.begin_acquiring(turns)
         try:
+            # shielded: after a cancel, `release` has to learn which sandbox was made
             self.hold(await asyncio.shield(acquiring))
         except ActivityError:
             self.acquiring = None
@@ -164,6 +165,7 @@ class SandboxSession:
     def note_replay(self, fidelity: Fidelity) -> None:
         """Record that a late call of the lost sandbox was replayed in this one."""
         order = list(Fidelity)
+        # there are none where the earlier sandboxes were given back while they were idle
         *earlier, last = self.losses or (Fidelity.EXACT,)
         self.losses = (*earlier, max(last, fidelity, key=order.index))
         self.require_kept(fidelity)
@@ -256,6 +258,7 @@ class SandboxSession:
 
     async def host_is_present(self, queue: str) -> bool:
         """Whether the host of a queue is alive, which may only be busy; a cancel doesn't stop the look-up."""
+        # any host can look, since heartbeats are in the store: the one that is sought may be dead
         check = HostCheck(rollout=self.request.rollout, queue=queue)
         return await run_activity_uncancelled(
             Sandboxes.host_is_present, check, self.activity_queue, "look for the sandbox's host"
@@ -264,6 +267,7 @@ class SandboxSession:
     async def release(self) -> None:
         lease = self.lease
         if self.acquiring is not None:
+            # acquiring may last for hours, where no worker serves sandboxes; what it makes is left to lease expiry
             lease = await asyncio.wait_for(asyncio.shield(self.acquiring), CLEAN_UP_TIME.total_seconds())
         if lease is not None:
             request = ReleaseRequest(rollout=self.rollout, number=lease.number)
@@ -297,7 +301,7 @@ def is_mended(error: BaseException) -> bool:
 
 
 def lost_too_often(message: str, lease: Lease | None, cause: str | None) -> ApplicationError:
-    """An infrastructure failure, unless commands ended the last sandbox; without a lease, there were none."""
+    """An infrastructure failure, unless commands ended the last sandbox; without a lease, no command has run."""
     if lease is not None and cause is not None:
         return SandboxRepeatedlyLost(message, cause)
     return ApplicationError(message, type=SandboxLost.__name__, non_retryable=True)

@@ -93,6 +93,7 @@ class Slots:
         self._followed = [task for task in self._followed if not task.done()]
         self._background = [task for task in self._background if not task.done()]
         for task in ended:
+            # `exception` raises for a cancelled task, which is none of the errors that count
             if not task.cancelled() and (error := task.exception()) is not None:
                 self.fail(error)
 

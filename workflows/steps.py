@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
 
 # With the SDK's default, TRY_CANCEL, clean-up would race the step that it comes after.
 WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
+# Temporal bounds a summary by its bytes, of which a character may take four
 SUMMARY_CHARACTERS = 60
 SHARE_OF_TASK = 0.8
 """Of a workflow task's time, for a local activity that doesn't yield: the rest is for its workflow."""
@@ -62,7 +63,7 @@ async def run_activity(
 
 
 def raise_if_cancelled() -> None:
-    """Raise the cancel, of the workflow or of this task, that met a completing activity: it is lost otherwise."""
+    """Raise a cancel of the workflow, or of this task, that came while an activity completed: else it is lost."""
     # An activity that returns just before it sees the cancel is completed, and nothing else tells of it:
     # without this, 20 of 20 workflows that were cancelled then ran to their end.
     task = asyncio.current_task()
@@ -91,7 +92,8 @@ async def run_here(
 ) -> Result:
     """Run an activity method in this process, once; raises NotDoneHere where a regular activity has to go on.
 
-    One that failed goes on after the delay that its error asks for; it fails where `activity_queue` gives it less.
+    A step that failed goes on after the delay that its error asks for; it fails for good if `activity_queue` allows
+    less time than that.
     """
     try:
         return await workflow.execute_local_activity_method(
@@ -110,6 +112,7 @@ async def run_here(
         delay = error.next_retry_delay or timedelta()
         if error.non_retryable or delay > activity_queue.schedule_to_close_timeout:
             raise _as_activity_error(activity, error) from error
+        # here, since the regular activity's first attempt begins at once
         if delay:
             why = for_markdown(displayable(str(error), SUMMARY_CHARACTERS))
             await workflow.sleep(delay, summary=f"{displayable(summary, SUMMARY_CHARACTERS)}: {why}")
@@ -117,11 +120,12 @@ async def run_here(
     except ActivityError as error:
         if isinstance(error.cause, CancelledError):
             raise
+        # it timed out: it may still be at work, and a regular attempt joins that or finds its entry
         raise NotDoneHere(None, elsewhere=False) from None
 
 
 def queue_in(error: ApplicationError) -> str | None:
-    """The queue of the process that has begun a step, of an error that tells to go on with it."""
+    """The queue of the process that has begun a step, if `error` says to go on there."""
     return str(error.details[0]) if error.type == GOES_ON and error.details else None
 
 

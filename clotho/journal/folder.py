@@ -87,6 +87,7 @@ class FilesystemStore:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as error:
             raise StoreUnavailable(f"store {self.identity}: {error}") from error
+        # RuntimeError: no thread can be started
         except (MemoryError, RuntimeError) as error:
             if is_host_failure(error):
                 raise StoreUnavailable(f"store {self.identity}: {described(error)}") from error
@@ -105,6 +106,7 @@ class FilesystemStore:
         self._make_folder(path.parent)
         temporary = self._write_temporary(body)
         try:
+            # not rename, which would replace another writer's blob: link fails where the name is taken
             os.link(temporary, path)
         except FileExistsError:
             return False
@@ -114,6 +116,7 @@ class FilesystemStore:
         return True
 
     def _write_temporary(self, body: bytes) -> Path:
+        # the store's id as well: one process may have opened the folder several times
         path = self._temporary / f"{os.getpid()}-{id(self):x}-{next(self._names)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -135,6 +138,7 @@ class FilesystemStore:
         if folder != self._root:
             self._make_folder(folder.parent)
             folder.mkdir(mode=0o700, exist_ok=True)
+            # also where another process has made it: that one may not have flushed it yet
             _flush(folder.parent)
         if len(self._known_folders) >= MOST_KNOWN_FOLDERS:
             self._known_folders.clear()
@@ -145,6 +149,7 @@ class FilesystemStore:
         for key in self._keys(folder):
             with suppress(FileNotFoundError):  # deleted meanwhile
                 at[key] = (self._root / key).stat().st_mtime
+        # a file made now has the time by the clock that dates the others
         probe = self._write_temporary(b"")
         try:
             return Written(probe.stat().st_mtime, at)
@@ -168,10 +173,12 @@ def _unless_absent(error: OSError) -> None:
 def _read(path: Path) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY)
+    # a missing folder, or a file in the place of one, means that there is no such key
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         parts = [os.read(descriptor, READ_BYTES)]
+        # a file gives less than it is asked for only at its end
         while len(parts[-1]) == READ_BYTES:
             parts.append(os.read(descriptor, READ_BYTES))
         return b"".join(parts)

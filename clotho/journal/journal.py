@@ -3,8 +3,8 @@
 This is how a paid call is found again: an activity computes its key from run, rollout and turn, and does its work
 within `Journal.once` or `once_from`. A later attempt, in any process, finds the entry at the key, or joins the call
 while it is in flight in the same process. `Model.sample_turn` (`activities/llm.py`) does so for turns, whose
-workflow stays with one process for that reason (`workflows/model_process.py`). Only an answer that a process is
-killed under is paid for twice; of one in tokens, the last seconds (`clotho/models/write_ahead.py`).
+workflow stays with one process for that reason (`workflows/model_process.py`). An answer is paid for twice only if
+the process is killed that waits for it; in token mode, only its last seconds are (`clotho/models/write_ahead.py`).
 """
 
 import asyncio
@@ -97,6 +97,7 @@ class Journal:
 
     def cancel_flight(self, key: str) -> None:
         """Stop the flight for `key`, if one is under way: for a genuine cancel request only."""
+        # or `drain` would write the result of a step that was cancelled
         self._unwritten.pop(key, None)
         if (flight := self._flights.get(key)) is not None:
             flight.cancel()
@@ -124,7 +125,7 @@ class Journal:
         return (await self.read_many([key], kind))[0]
 
     async def read_current(self, key: str, kind: type[Entry]) -> Entry | None:
-        """The entry as the store has it now, and not kept: for one that may still be replaced."""
+        """The entry as the store has it now, past the cache: for an entry that may still be replaced."""
         (body,) = await self._store.read_many([key])
         return None if body is None else decode(key, body, kind)
 
@@ -144,6 +145,7 @@ class Journal:
             bodies = await self._store.read_many([*seals, *missing])
             sealed = _unsealed(zip(seals, bodies, strict=False))
             for key, loose in zip(missing, bodies[len(seals) :], strict=True):
+                # a late writer may have created the key anew after it was sealed: the sealed entry came first
                 body = sealed.get(key, loose)
                 if body is not None:
                     found[key] = decode(key, body, kind)
@@ -239,8 +241,10 @@ class Journal:
         bodies = dict(zip(keys, await self._store.read_many(keys), strict=True))
         record = {key: body.decode() for key, body in bodies.items() if body is not None}
         sealed = await asyncio.to_thread(lambda: zstandard.compress(json.dumps(record).encode(), 3))
+        # written before the entries are deleted: at any moment, the seal or the key has each entry
         if await self._store.create(sealed_key(rollout), sealed):
             return await self._store.delete([*keys, *passing])
+        # another process has sealed it, perhaps without the last entries: only those that it has may go
         await self._store.delete(await self.superseded(rollout, found))
 
     async def superseded(self, rollout: str, keys: Sequence[str]) -> list[str]:
@@ -272,6 +276,7 @@ class Journal:
                 raise
             return entry
         finally:
+            # awaited too: asyncio logs the exception of a task that nobody has looked at
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         mine = cast(Entry, self._unwritten[key])
@@ -332,6 +337,7 @@ def decode(key: str, blob: bytes, kind: type[Entry]) -> Entry:
 
 
 def _checksum(body: bytes) -> str:
+    # against damage, not forgery: whoever writes entries can write their checksums
     return hashlib.sha256(body).hexdigest()[:16]
 
 

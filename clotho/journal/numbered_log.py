@@ -35,7 +35,8 @@ class NumberedLog:
         return numbers[-1] if numbers else None
 
     async def last_from(self, known: int) -> int:
-        """The last number of a log that keeps all its entries, which has `known`: found without listing them."""
+        """The last number of a log that keeps all its entries; reads on from number `known` instead of listing."""
+        # each look reads twice as many: a log that has grown by n needs about log n of them
         ahead = 1
         while True:
             keys = [self.key(known + each) for each in range(1, ahead + 1)]
@@ -62,6 +63,7 @@ class NumberedLog:
         """Write the entry after number `last`; None if another writer did. The same entry again succeeds."""
         number = 0 if last is None else last + 1
         key = self.key(number)
+        # an equal entry is this writer's own, of an attempt whose answer was lost
         if not await self._create(number, body) and await self._store.read_many([key]) != [body(key)]:
             return None
         if await self._is_new(number):

@@ -92,7 +92,7 @@ def planned_call(tool: str, arguments: str) -> ChatMessage:
 
 
 def spoiling_call(kind: AgentKind, solution: ChatMessage, tool: str) -> ChatMessage:
-    """The turn `solution`, with what a spoiler then does to the files that are newer than its beginning."""
+    """The turn `solution`, after which a spoiler changes the files that are newer than the turn's beginning."""
     spoil = (
         f"find /work ~ -xdev -type f -newer {BEGUN} -not -path '*/.git/*' | head -n {MOST_SPOILED} | "
         f"while IFS= read -r file; do {SPOILERS[kind]}; done"

@@ -24,6 +24,7 @@ async def keep_artifacts(journal: Journal, run: str, files: Mapping[str, bytes])
 
 def _archived(files: Mapping[str, bytes]) -> tuple[ArtifactArchive, bytes]:
     """An archive of `files`, which together may be of many megabytes, and its bytes."""
+    # sorted, since the archive's digest is its address: the same files give the same bytes
     ordered = sorted(files.items())
     blob = _packed(ordered)
     kept = (

@@ -1,9 +1,8 @@
 """What an agent's own program asked of the model, call by call, and the conversations that these calls are.
 
-A program sends its whole conversation with each call. Here each keeps what is new in it: the turn whose
-conversation it goes on from, how much of that it repeats, and the messages that follow. What is repeated goes to
-the model as it was sampled, not as the program wrote it again: the tokens of a conversation stay those of the
-model.
+A program sends its whole conversation with each call. The entry of a call keeps what is new in it: the turn whose
+conversation it goes on from, how much of that it repeats, and the messages that follow. The model reads repeated
+messages as it sampled them, not as the program wrote them again: a conversation keeps the tokens of the model.
 """
 
 import json
@@ -67,6 +66,7 @@ def messages_asked(
                 raise JournalCorrupt(f"turn {turn} goes on from {number}, which has no answer")
             own.append(sampled.message)
         before = entry.kept if entry.extends is not None else 0
+        # `kept` counts from the conversation's first message, of which this turn added those after `before`
         if kept is not None:
             own = own[: max(0, kept - before)]
         parts.append(tuple(own))
@@ -110,7 +110,7 @@ def program_results(
 def results_sent(
     number: int, asked: Mapping[int, AskedEntry], turns: Mapping[int, TurnEntry]
 ) -> ProgramResults | None:
-    """The results that one call sent of the turn that it goes on from, up to the first that is missing."""
+    """The tool results that a call sends for the turn it goes on from, up to the first that is missing."""
     entry = asked[number]
     if (before := entry.extends) is None or before not in turns or not extends_whole(entry, asked):
         return None
@@ -132,14 +132,14 @@ def _program_call(tool: str, result: ChatMessage) -> CallEntry:
 
 
 def messages_added(entry: AskedEntry, results: Mapping[int, ProgramResults]) -> tuple[ChatMessage, ...]:
-    """The messages of a call that aren't shown as results of the calls of the turn that it goes on from."""
+    """The messages of a call, without the tool results of the turn that it goes on from."""
     found = results.get(entry.extends) if entry.extends is not None else None
     shown = found.messages if found is not None else ()
     return tuple(message for message in entry.messages if message not in shown)
 
 
 def is_first_of_start(number: int, asked: Mapping[int, AskedEntry]) -> bool:
-    """Whether a call is the first that a program made which had been started anew."""
+    """Whether a call is the first one after its program was started anew."""
     return asked[number].start > max((entry.start for at, entry in asked.items() if at < number), default=0)
 
 

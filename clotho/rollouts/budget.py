@@ -115,7 +115,7 @@ class Budget(FrozenModel):
         return next((name for name, bound in self.bounds() if spent.get(name, 0) >= bound), None)
 
     def left(self, spent: Mapping[str, float]) -> Self:
-        """The budget without what is spent, and at least the least that a budget can be."""
+        """What is left of the budget: each bound is at least the smallest that a budget may have."""
         values = {name: max(1e-9, bound - spent.get(name, 0)) for name, bound in self.bounds()}
         whole = {
             name: max(1, int(value))

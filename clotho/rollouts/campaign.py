@@ -10,6 +10,7 @@ from clotho.rollouts.task_queues import TaskQueues
 KEPT_FAILURES = 20
 
 
+# bounded, since a continue-as-new carries the items in its request, of at most 2 MiB
 MOST_REQUEUED = 10_000
 """Most failed groups of one kind that are requeued when the run pauses for that kind."""
 

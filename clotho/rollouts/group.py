@@ -158,7 +158,7 @@ class ToolManifest(FrozenModel):
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def batches(self, calls: Sequence[ToolCall], limits: Limits) -> list[range]:
-        """The indices of a turn's calls that run side by side: those of neighbours that only read, else one."""
+        """A turn's calls by batch, as indices: neighbours that only read run side by side, others alone."""
         batches: list[range] = []
         room = 0
         for index, call in enumerate(calls):

@@ -117,6 +117,7 @@ class RolloutState(FrozenModel):
         return self.after_turn(turn).model_copy(update={"asked": (*self.asked, number)})
 
     def after_program(self, end: ProgramEnd) -> "RolloutState":
+        # turns that it asked for are counted by `after_asked`
         seconds = self.totals.active_seconds + end.seconds
         return self.model_copy(update={"totals": self.totals.model_copy(update={"active_seconds": seconds})})
 

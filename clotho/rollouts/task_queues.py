@@ -28,6 +28,7 @@ class TaskQueues(FrozenModel):
     model: ActivityQueue = ActivityQueue(
         queue="clotho-llm",
         schedule_to_close_timeout=timedelta(hours=12),
+        # a thousand calls whose heartbeats come every 3 s take a third of a core of Temporal's server
         heartbeat_timeout=timedelta(seconds=30),
     )
     environment: ActivityQueue = ActivityQueue(

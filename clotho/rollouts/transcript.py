@@ -64,6 +64,7 @@ class Transcript(FrozenModel):
                 ChatMessage(
                     role="tool", tool_call_id=call.id, name=call.function.name, content=result.content
                 )
+                # not strict: the last turn may have calls that aren't made yet
                 for call, result in zip(step.turn.tool_calls, step.calls, strict=False)
             ]
         return tuple(messages)
@@ -135,6 +136,7 @@ async def read_asked_conversation(journal: Journal, rollout: str, turn: int) -> 
     turns = {number: entry for number, entry in enumerate(turn_entries) if entry is not None}
     messages = messages_asked(turn, asked, turns)
     tools = await journal.read_required(asked_tools_key(rollout, asked[turn].tools), AskedTools)
+    # only a conversation that is repeated whole has its tokens as the beginning of the prompt
     extended = turns.get(asked[turn].extends or 0) if extends_whole(asked[turn], asked) else None
     prior = None
     if extended is not None and extended.sampled is not None and extended.sampled.tokens is not None:
@@ -156,6 +158,7 @@ async def read_transcript(journal: Journal, rollout: str, turns: int) -> Transcr
     )
     present = [turn for turn in turn_entries if turn is not None]
     if len(present) != turns:
+        # raises, naming the first turn that is missing
         await journal.read_required(turn_key(rollout, turn_entries.index(None)), TurnEntry)
     if prompt.program is not None:
         return await _read_program_transcript(journal, rollout, prompt, present)
@@ -201,7 +204,7 @@ def _last_of_task(asked: Mapping[int, AskedEntry], turns: Mapping[int, TurnEntry
 
 
 def _leading(calls: Sequence[CallEntry | None]) -> tuple[CallEntry, ...]:
-    """The calls made so far: they run in order, so the first gap is the end."""
+    """The calls before the first that isn't made yet: of calls that run side by side, later ones may end first."""
     made: list[CallEntry] = []
     for call in calls:
         if call is None:
