@@ -376,6 +376,45 @@ async def test_an_archive_is_read_to_its_end_after_its_answer(own: Shell, tmp_pa
     assert late == whole
 
 
+class EndedReader:
+    """A pipe whose reader, a child of the supervisor, is killed once it has something."""
+
+    def __init__(self, pipe: Pipe, supervisor: int) -> None:
+        self._pipe = pipe
+        self._supervisor = supervisor
+
+    def ready(self, milliseconds: int) -> bool:
+        return self._pipe.ready(milliseconds)
+
+    def write(self, content: memoryview) -> int:
+        for child in Path(f"/proc/{self._supervisor}/task/{self._supervisor}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        # SIGPIPE's errno comes once the kernel has closed the reader's end
+        while taken := self._pipe.write(content[:1]):
+            content = content[taken:]
+        return 0
+
+
+class EndingControl(ControlDirectory):
+    @contextmanager
+    def pipe(self, path: str, *, writing: bool) -> Iterator[EndedReader]:  # type: ignore[override]
+        supervisor = lock_holder(self.alive_file)
+        assert supervisor is not None
+        with super().pipe(path, writing=writing) as pipe:
+            yield EndedReader(pipe, supervisor)
+
+
+async def test_an_archive_whose_reader_is_killed_is_not_damaged(own: Shell, tmp_path: Path) -> None:
+    sandbox = own.sandbox
+    control = EndingControl(own.control.path, own.control.owner, own.control.group)
+    restore = checkpoint_of(
+        archive(*((f"{n}", tarfile.REGTYPE, {"size": 100_000}) for n in range(50))), tmp_path / "blob"
+    )
+    transfer = ArchiveTransfer(control, sandbox.incarnation, "0" * 32)
+    with pytest.raises(SandboxUnavailable):
+        await asyncio.to_thread(transfer.unpack, restore, sandbox.layout.archived)
+
+
 async def test_checkpoint_of_a_sandbox_that_is_gone(
     backend: LocalBackend, own: Shell, copies: Copies, lease: str
 ) -> None:

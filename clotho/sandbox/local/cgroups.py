@@ -171,6 +171,8 @@ def _removed(group: Path) -> bool:
 
 
 def _kill_all(group: Path) -> None:
-    for process in (group / "cgroup.procs").read_text().split():
-        with suppress(ProcessLookupError):
-            os.kill(int(process), signal.SIGKILL)
+    for process in map(int, (group / "cgroup.procs").read_text().split()):
+        # the kernel lists a process of an outer pid namespace as 0, which to `kill` means this process's own group
+        if process > 0:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)

@@ -142,8 +142,9 @@ class LocalHost:
         seen = [path for path in (Path("/usr"), Path("/lib"), Path("/bin")) if path.is_dir()]
         seen += [Path(folder).resolve() for folder in spec.mounts.values()]
         for private in paths:
-            masked = private.is_relative_to("/usr/local") and not spec.expose_usr_local
-            if not masked and any(private.resolve().is_relative_to(path) for path in seen):
+            target = private.resolve()
+            masked = target.is_relative_to("/usr/local") and not spec.expose_usr_local
+            if not masked and any(target.is_relative_to(path) for path in seen):
                 raise IsolationUnavailable(f"sandboxes would see {private}: install it elsewhere")
 
     # ---- one sandbox ----
@@ -296,6 +297,8 @@ class LocalHost:
             end_processes_of(user)
             end_processes_of(supervisor_of(user))
         delete = delete_own if record and record.isolated and record.disk_image else delete_any
+        # first: a worker that dies below leaves no sandbox, rather than one without its disk
+        folder.remove_record()
         # a mount point can be neither renamed nor deleted
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)

@@ -145,16 +145,17 @@ class ArchiveTransfer:
         return digest.hexdigest(), size, ready
 
     def _send(self, blob: BinaryIO, stream: Pipe, deadline: float) -> str:
-        digest = hashlib.sha256()
+        """Returns the digest of the whole archive, also where nobody reads it to its end."""
+        digest, is_read = hashlib.sha256(), True
         with ZstdDecompressor().stream_reader(blob) as reader:
             while chunk := reader.read(CHUNK_BYTES):
                 digest.update(chunk)
                 rest = memoryview(chunk)
-                while rest and self._ready(stream, deadline):
+                while rest and (is_read := is_read and self._ready(stream, deadline)):
                     try:
                         rest = rest[stream.write(rest) :]
                     except BrokenPipeError:  # the supervisor has stopped reading, and tells why in its answer
-                        return digest.hexdigest()
+                        is_read = False
         return digest.hexdigest()
 
     def _ready(self, stream: Pipe, deadline: float, *, packing: bool = False) -> bool:

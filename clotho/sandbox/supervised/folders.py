@@ -128,6 +128,9 @@ class LeaseFolder(ABC, Generic[Record]):
         # Renamed last, whole: a folder with a record has all of a sandbox, and one without is reaped.
         unfinished.rename(self._record)
 
+    def remove_record(self) -> None:
+        self._record.unlink(missing_ok=True)
+
     # ---- whose it is, and whether that is over ----
 
     def labelled(self, record: Record, labels: Labels | None) -> Record:

@@ -100,7 +100,8 @@ class SupervisedSandbox(SupervisedFiles):
                     remaining = deadline - loop.time()
                     if status.state is not JobState.RUNNING or status.output_size > size or remaining <= 0:
                         return status
-                    await set_within(changed, min(remaining, ending, growing))
+                    if not await set_within(changed, min(remaining, ending, growing)):
+                        await self._in_thread(self._ask_to_run, key)
 
     def _status(self, key: str) -> JobStatus:
         return self._with_exhausted(key, self._jobs.status(key, self._incarnation))
