@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,7 @@ class FilesystemStore:
         self._root = root.absolute()
         self._temporary = self._root / TEMPORARY
         self._names = itertools.count()
+        self._token = secrets.token_hex(8)
         self._known_folders: set[Path] = set()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
         try:
@@ -109,6 +111,8 @@ class FilesystemStore:
             # not rename, which would replace another writer's blob: link fails where the name is taken
             os.link(temporary, path)
         except FileExistsError:
+            # its writer may not have flushed the name yet, and the caller goes by what is there
+            _flush(path.parent)
             return False
         finally:
             temporary.unlink(missing_ok=True)
@@ -116,8 +120,8 @@ class FilesystemStore:
         return True
 
     def _write_temporary(self, body: bytes) -> Path:
-        # the store's id as well: one process may have opened the folder several times
-        path = self._temporary / f"{os.getpid()}-{id(self):x}-{next(self._names)}"
+        # random: hosts and containers that share the folder may have processes of one number
+        path = self._temporary / f"{os.getpid()}-{self._token}-{next(self._names)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             rest = memoryview(body)

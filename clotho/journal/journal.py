@@ -131,9 +131,11 @@ class Journal:
 
     async def read_required(self, key: str, kind: type[Entry]) -> Entry:
         """The entry at `key`, which an earlier step has written; raises JournalCorrupt if it is gone."""
-        if (entry := await self.read(key, kind)) is None:
-            raise JournalCorrupt(f"journal entry {key} is missing")
-        return entry
+        # twice: the rollout may be sealed between the looks at the seal and at the key, which is deleted then
+        for _ in range(2):
+            if (entry := await self.read(key, kind)) is not None:
+                return entry
+        raise JournalCorrupt(f"journal entry {key} is missing")
 
     async def read_many(self, keys: Sequence[str], kind: type[Entry]) -> list[Entry | None]:
         """The entries at `keys`, in their order, read in parallel."""
@@ -142,9 +144,10 @@ class Journal:
         missing = [key for key in keys if key not in found]
         if missing:
             seals = sorted({seal for key in missing if (seal := _seal_of(key))})
-            bodies = await self._store.read_many([*seals, *missing])
-            sealed = _unsealed(zip(seals, bodies, strict=False))
-            for key, loose in zip(missing, bodies[len(seals) :], strict=True):
+            # seals last: sealing writes the seal before it deletes the keys
+            bodies = await self._store.read_many([*missing, *seals])
+            sealed = _unsealed(zip(seals, bodies[len(missing) :], strict=True))
+            for key, loose in zip(missing, bodies, strict=False):
                 # a late writer may have created the key anew after it was sealed: the sealed entry came first
                 body = sealed.get(key, loose)
                 if body is not None:
