@@ -304,6 +304,10 @@ class Campaign(PausedWithRun):
         self.items.skipped = self.items.groups - len(unscored) - self.progress.scored
         groups = {group_id(self.request.run, item) for item in unscored}
         failures = tuple(failure for failure in self.progress.failures if failure.workflow in groups)
+        # or a group that was scored since would be requeued with those that failed for its reason
+        left = frozenset(unscored)
+        for kind, items in self.failed_alike.items():
+            self.failed_alike[kind] = tuple(item for item in items if item in left)
         self.count(failed=len(unscored), failures=failures, skipped=self.items.skipped)
 
     def count(self, **counts: int | str | tuple[SiblingFailure, ...] | None) -> None:
