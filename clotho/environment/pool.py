@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from clotho.environment.processes import AuthorCode, AuthorProcess, current_caller
+from clotho.errors import HostUnavailable
 from clotho.processes.roles import processors, workers_by_default
 
 IDLE_SECONDS = 120.0
 """Seconds after which a process without work is ended, where others of its pool are left."""
 LAST_IDLE_SECONDS = 1_200.0
 """Seconds after which the last one is."""
+CLOSED = "the environment's processes have ended"
 
 
 def default_processes() -> int:
@@ -48,11 +50,14 @@ class Pool:
         self._all: set[AuthorProcess] = set()
         self._waiting: deque[asyncio.Future[AuthorProcess]] = deque()
         self._starting: asyncio.Task[None] | None = None
+        self._replacing = 0
+        """Processes that were ended, and whose places are taken by others that start."""
         self._closed = False
 
     @property
     def busy(self) -> bool:
-        return len(self._idle) < len(self._all) or self._starting is not None or bool(self._waiting)
+        starting = self._starting is not None or self._replacing > 0
+        return len(self._idle) < len(self._all) or starting or bool(self._waiting)
 
     @asynccontextmanager
     async def lent(self, undrawn: bool = False) -> AsyncIterator[AuthorProcess]:
@@ -68,8 +73,7 @@ class Pool:
         process = await self._take()
         try:
             if undrawn and process.drawn:
-                self._end(process, "its dataset was begun")
-                process = await self._start()
+                process = await self._replace(process)
             process.drawn = process.drawn or undrawn
             yield process
         finally:
@@ -84,9 +88,14 @@ class Pool:
         ending = list(self._all)
         for process in ending:
             self._end(process, "its worker stops")
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(HostUnavailable(CLOSED))
         await asyncio.gather(*(process.ended() for process in ending))
 
     async def _take(self) -> AuthorProcess:
+        if self._closed:
+            raise HostUnavailable(CLOSED)
         while self._idle:
             process = self._idle.pop()
             if process.alive:
@@ -107,8 +116,21 @@ class Pool:
                 self._waiting.remove(waiting)
 
     def _start_another(self) -> None:
-        if self._starting is None and self._waiting and len(self._all) < self._most and not self._closed:
+        if self._starting is None and self._waiting and self._has_room:
             self._starting = asyncio.create_task(self._start_for_those_who_wait())
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._all) + self._replacing < self._most and not self._closed
+
+    async def _replace(self, process: AuthorProcess) -> AuthorProcess:
+        """End a process and start another, whose place nobody takes meanwhile."""
+        self._replacing += 1
+        try:
+            self._end(process, "its dataset was begun")
+            return await self._start()
+        finally:
+            self._replacing -= 1
 
     async def _start_for_those_who_wait(self) -> None:
         """Start a process, even if its caller is cancelled meanwhile: the next attempt finds what it has set up."""

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -92,6 +92,7 @@ class AuthorProcess:
         self.drawn = False
         """Whether items were taken from its instance's dataset."""
         self.facts: Mapping[str, Any] = {}
+        self._exit = asyncio.create_task(self._wait_for_exit())
         self._reading = asyncio.create_task(self._read())
         _open_groups.add(process.pid)
 
@@ -204,7 +205,7 @@ class AuthorProcess:
                 else:
                     self.kill(f"{method} took longer than {clock.limit:g} s")
                 raise TimedOut
-            if (taken := resident_bytes(self.pid)) > self._memory_bytes:
+            if (taken := memory_over(self.pid, self._memory_bytes)) is not None:
                 reason = f"{method} took {taken >> 20} MiB of memory, over {self._memory_bytes >> 20}"
                 self.kill(reason)
                 raise AuthorProcessEnded(f"the environment's process was ended: {reason}")
@@ -222,6 +223,14 @@ class AuthorProcess:
     async def ended(self) -> None:
         """Wait for its end."""
         await asyncio.wait([self._reading])
+
+    async def _wait_for_exit(self) -> int:
+        """Wait until the process has ended, and end what it has started; returns its status."""
+        status = await self._process.wait()
+        # a child that it forked holds the channel open: without its end, nobody would notice this one
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return status
 
     async def _read(self) -> None:
         while True:
@@ -241,7 +250,7 @@ class AuthorProcess:
         self._channel.close()
         with suppress(ProcessLookupError):  # it may have closed the channel and gone on
             os.killpg(self._process.pid, signal.SIGKILL) if self._process.returncode is None else None
-        status = await self._process.wait()
+        status = await self._exit
         _open_groups.discard(self._process.pid)
         for served in self._serving:
             served.cancel()
@@ -326,17 +335,38 @@ async def _answer(caller: Caller, fields: Mapping[str, Any], blobs: Sequence[byt
     raise EnvironmentFailed(f"there is no {fields['ask']!r} to ask for")
 
 
-def resident_bytes(pid: int) -> int:
-    """Bytes of memory that a process and its descendants have resident; 0 for one that has ended."""
-    total, open_pids = 0, [pid]
+def memory_over(pid: int, bound: int) -> int | None:
+    """Bytes of memory that a process and its descendants take, if they are more than `bound`; None otherwise."""
+    if resident_bytes(pid) <= bound:
+        return None
+    # read only now, since the kernel walks all pages for it: pages that forked processes share count once
+    taken = resident_bytes(pid, _proportional_bytes)
+    return taken if taken > bound else None
+
+
+def resident_bytes(pid: int, of: Callable[[Path], int] | None = None) -> int:
+    """Bytes of memory that a process and its descendants have resident; 0 for one that has ended.
+
+    Pages that processes share count for each of them, unless `of` measures a process otherwise.
+    """
+    measure, total, open_pids = of or _resident_bytes, 0, [pid]
     while open_pids:
         process = Path(f"/proc/{open_pids.pop()}")
         with suppress(OSError, ValueError, IndexError):
-            total += int((process / "statm").read_text().split()[1]) * PAGE
+            total += measure(process)
             # the kernel lists a child under the thread that started it
             for thread in os.listdir(process / "task"):
                 open_pids += map(int, (process / "task" / thread / "children").read_text().split())
     return total
+
+
+def _resident_bytes(process: Path) -> int:
+    return int((process / "statm").read_text().split()[1]) * PAGE
+
+
+def _proportional_bytes(process: Path) -> int:
+    fields = (line.split() for line in (process / "smaps_rollup").read_text().splitlines())
+    return next(int(kilobytes) << 10 for name, kilobytes, *_ in fields if name == "Pss:")
 
 
 def _signal_name(number: int) -> str:

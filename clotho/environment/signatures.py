@@ -34,12 +34,15 @@ class Signature:
     model: type[BaseModel]
     contexts: Mapping[str, bool]
     """The parameters that stand for the sandbox; True: for its `async` methods."""
+    field_defaults: frozenset[str] = frozenset()
+    """The parameters whose default in the function is pydantic's `Field`, which only the model resolves."""
 
     def validated(self, arguments: Arguments) -> Arguments:
         """The arguments in the function's types; raises ValidationError."""
         accepted = self.model.model_validate(arguments)
         # only what the model gave: the function has its own defaults for the rest
-        return {name: getattr(accepted, name) for name in accepted.model_fields_set}
+        given = accepted.model_fields_set | self.field_defaults
+        return {name: getattr(accepted, name) for name in self.model.model_fields if name in given}
 
 
 class _Untitled(GenerateJsonSchema):
@@ -57,6 +60,7 @@ def signature_of(function: Callable[..., Any]) -> Signature:
     hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     contexts: dict[str, bool] = {}
+    resolved: set[str] = set()
     for name, parameter in inspect.signature(function).parameters.items():
         if name == "self":
             continue
@@ -70,12 +74,14 @@ def signature_of(function: Callable[..., Any]) -> Signature:
             raise InvalidInput(f"{named}: parameter {name!r} needs a name of its own and a type")
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[name] = _field(hints[name], default, described.get(name))
+        if isinstance(default, FieldInfo):
+            resolved.add(name)
     try:
         model = create_model("Arguments", __config__=ConfigDict(arbitrary_types_allowed=False), **fields)
         schema = model.model_json_schema(schema_generator=_Untitled)
     except PydanticUserError as error:
         raise InvalidInput(f"{named}: {error.message}") from error
-    return Signature(description, _tidy_schema(schema), model, contexts)
+    return Signature(description, _tidy_schema(schema), model, contexts, frozenset(resolved))
 
 
 def _field(annotation: Any, default: Any, description: str | None) -> tuple[Any, Any]:

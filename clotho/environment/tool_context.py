@@ -14,6 +14,7 @@ READ_BYTES = 64 << 20
 """Most bytes read of a file by default: an agent can make a sparse file of any size."""
 MOST_FILES = 10_000
 MOST_DOWNLOADED = 1 << 30
+MOST_SAID_CHARS = 500
 
 ToolResult = dict[str, Any]
 """A tool's JSON result, as the model would be shown it."""
@@ -168,14 +169,20 @@ class AsyncToolContext:
         names = [name for name in (found or b"").decode(errors="replace").split("\0") if name]
         if found is None or len(names) > MOST_FILES:
             return {"success": False, "error": f"more than {MOST_FILES} files in {remote_dir}"}
-        left = MOST_DOWNLOADED
+        left, failures = MOST_DOWNLOADED, list[str]()
         for name in names:
             if (local := _inside(local_dir, name)) is None:
                 return {"success": False, "error": f"{name!r} is outside {remote_dir}"}
-            left -= (await self.download_file(f"{remote_dir}/{name}", str(local))).get("bytes", 0)
+            taken = await self.download_file(f"{remote_dir}/{name}", str(local))
+            left -= taken.get("bytes", 0)
             if left < 0:
                 return {"success": False, "error": f"more than {MOST_DOWNLOADED} bytes in {remote_dir}"}
-        return {"success": True, "files": len(names)}
+            failures += [] if taken["success"] else [taken["error"]]
+        done = len(names) - len(failures)
+        if failures:
+            # the others are there: a log with an odd name doesn't cost a verifier all logs
+            return {"success": False, "files": done, "error": "; ".join(failures)[:MOST_SAID_CHARS]}
+        return {"success": True, "files": done}
 
     async def cleanup(self) -> None:
         """End the context: calls raise RuntimeError from now on. The rollout releases its sandbox when it ends."""

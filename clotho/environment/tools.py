@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from clotho.environment.environment import Environment
 from clotho.environment.function_tools import function_tool
 from clotho.environment.handles import EnvironmentHandle
 from clotho.environment.in_process import called_in_thread, functions_of, own_modules, tool_classes
-from clotho.environment.instances import Environments
+from clotho.environment.instances import MOST_POOLS, Environments
 from clotho.environment.loading import load_environment
 from clotho.errors import EnvironmentUnknown
 from clotho.rollouts.group import OfferedTool
@@ -53,12 +54,15 @@ class EnvironmentTools:
         except EnvironmentUnknown:
             found = Dispatcher(await asyncio.to_thread(Registry.discover), self._variable, self.scope)
             # another call may have made one during the await: all get the same
-            return self._not_here.setdefault(manifest.run, found)
+            kept = self._not_here.setdefault(manifest.run, found)
+            _drop_oldest(self._not_here)
+            return kept
         known = self._made.get(id(environment))
         if known is None:
             registry = await asyncio.to_thread(lambda: Registry([*Registry.discover(), *environment.tools]))
             known = environment, Dispatcher(registry, self._variable, self.scope)
             self._made[id(environment)] = known  # beside the environment, whose id none other has meanwhile
+            _drop_oldest(self._made)
         return known[1]
 
     def _brought(self, offered: OfferedTool) -> Tool | None:
@@ -69,6 +73,12 @@ class EnvironmentTools:
             case {"function": {"description": str(said), "parameters": dict(parameters)}}:
                 return source.tool(offered.name, offered.place.at, said, parameters, offered.sandboxed)
         return None
+
+
+def _drop_oldest(made: dict[Any, Any]) -> None:
+    """Keep as many as there are environments with processes: what is dropped is made again when it is needed."""
+    while len(made) > MOST_POOLS:
+        del made[next(iter(made))]
 
 
 def registry_of(environment: str) -> Registry:

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 from clotho.environment import (
     AgentResult,
     Environment,
+    EnvironmentConfig,
     Item,
     StatefulTools,
     ToolContext,
@@ -52,6 +54,24 @@ class Misbehaving(Environment):
                 child = subprocess.Popen(["sleep", "3600"])
                 ctx.write_bytes("/work/child", str(child.pid).encode())
                 time.sleep(3600)
+            case "forks":
+                child_pid = os.fork()
+                if child_pid == 0:
+                    time.sleep(3600)
+                ctx.write_bytes("/work/child", str(child_pid).encode())
+                ctypes.string_at(0)
+            case "shares memory":
+                KEPT.append(b"x" * (250 << 20))
+                children: list[int] = []
+                for _ in range(3):
+                    if (child_pid := os.fork()) == 0:
+                        time.sleep(3600)
+                    children.append(child_pid)
+                # its memory is looked at ten times a second
+                time.sleep(1.0)
+                for each in children:
+                    os.kill(each, signal.SIGKILL)
+                    os.waitpid(each, 0)
             case "sleeps":
                 time.sleep(float(item["pause"]))  # type: ignore[arg-type]
             case "segfaults":
@@ -108,6 +128,27 @@ class OnOneLoop(Misbehaving):
     async def compute_reward(self, item: Item, result: AgentResult, ctx: ToolContext) -> float:
         assert (await ctx.aio.terminal("echo a"))["output"] == "a\n"
         return float(self.loop is asyncio.get_running_loop())
+
+
+class Single(Misbehaving):
+    max_processes = 1
+
+
+class AloneConfig(EnvironmentConfig):
+    lock: str
+
+
+class Alone(Misbehaving):
+    """Needs what one process at a time can have, as a GPU."""
+
+    config_class = AloneConfig
+    max_processes = 1
+
+    async def setup(self) -> None:
+        await super().setup()
+        assert isinstance(self.config, AloneConfig)
+        self.held = os.open(self.config.lock, os.O_CREAT | os.O_RDWR)
+        fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Tally(StatefulTools):

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -113,6 +114,50 @@ async def test_a_cancel_ends_the_process_and_what_it_started(environment: Enviro
     with pytest.raises(asyncio.CancelledError):
         await scoring
     await until(lambda: not is_running(first) and not is_running(child), "both have ended")
+
+
+async def test_a_forked_child_does_not_hide_a_crash(environment: EnvironmentHandle) -> None:
+    calls = Calls(environment)
+    with pytest.raises(EnvironmentFailed, match="ended by SIGSEGV"):
+        await environment.compute_reward({"does": "forks"}, RESULT, calls, LONG)
+    child = int(calls.files["/work/child"])
+    await until(lambda: not is_running(child), "the child has ended")
+
+
+async def test_memory_that_forked_processes_share_counts_once(environment: EnvironmentHandle) -> None:
+    assert await score(environment, "shares memory") > 0
+
+
+async def test_a_process_that_is_replaced_keeps_its_place(tmp_path: Path) -> None:
+    alone = manifest("tests.environments.misbehaving:Alone", lock=str(tmp_path / "lock"))
+    async with EnvironmentProcesses(bounds=SMALL) as environments:
+
+        async def first_item() -> int:
+            async with environments.enumeration(alone) as environment:
+                [item] = await environment.next_items(1)
+                return int(item["number"])  # type: ignore[arg-type]
+
+        assert await first_item() == 1
+        environment = await environments.get(alone)
+        asked = (score(environment, "sleeps", pause=0.1) for _ in range(3))
+        first, *_ = await asyncio.gather(first_item(), *asked)
+        assert first == 1, "an enumeration begins with a process of which nobody has drawn"
+
+
+async def test_who_waits_for_a_process_is_told_when_all_end() -> None:
+    async with EnvironmentProcesses(bounds=SMALL) as environments:
+        environment = await environments.get(manifest("tests.environments.misbehaving:Single"))
+        calls = Calls(environment)
+        hanging = asyncio.create_task(
+            environment.compute_reward({"does": "leaves a child"}, RESULT, calls, LONG)
+        )
+        await until(lambda: "/work/child" in calls.files, "the first call is under way")
+        waiting = asyncio.create_task(score(environment, "asks"))
+        await asyncio.sleep(0)
+    with pytest.raises(EnvironmentFailed, match="its worker stops"):
+        await hanging
+    with pytest.raises(HostUnavailable, match="have ended"):
+        await waiting
 
 
 async def test_a_failure_of_the_context_keeps_its_kind(environment: EnvironmentHandle) -> None:

@@ -10,7 +10,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from clotho.environment import AsyncToolContext, StatefulTools, ToolContext, tool
 
@@ -44,7 +44,12 @@ class Found:
 
 @tool(idempotent=True)
 def draw(
-    points: list[Point], colour: Colour, when: date, note: str | None = None, width: float = 1.0
+    points: list[Point],
+    colour: Colour,
+    when: date,
+    note: str | None = None,
+    width: float = 1.0,
+    shade: int = Field(3, ge=0),
 ) -> Found:
     """Draw points.
 
@@ -58,7 +63,7 @@ def draw(
     Returns:
         What was drawn.
     """
-    assert isinstance(colour, Colour) and width > 0 and note != ""
+    assert isinstance(colour, Colour) and width > 0 and note != "" and shade == 3
     return Found(when, points)
 
 
