@@ -16,7 +16,7 @@ from clotho.config import cache_folder
 from clotho.identifiers.group_keys import tools_key
 from clotho.plugins.browser.calls import SLOT
 from clotho.plugins.browser.client import SCOPE_CHARS, BrowserClient
-from clotho.plugins.browser.launch import lacking
+from clotho.plugins.browser.launch import chromium, lacking
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.transcript import read_transcript
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
@@ -240,6 +240,34 @@ async def test_a_page_is_seen_once_however_often_the_call_is_tried(browse: Brows
         done = await browse.calls.dispatcher.run("browser_vision", question, REGISTRY.names, context)
         assert fields(done)["success"] and SLOT in done.state
     assert len(server.asked) == asked + 1
+
+
+async def test_dialogs_may_follow_one_another_and_hold_up_expressions(browse: Browse) -> None:
+    await browse.to("/")
+    await browse("console", expression="setTimeout(() => { alert('one'); alert('two'); }, 0), 1")
+
+    async def asked() -> bool:
+        return "pending_dialog" in await browse("snapshot")
+
+    await eventually(asked, "the first dialog")
+    refused = await browse("console", expression="1 + 1")
+    assert not refused["success"] and refused["pending_dialog"]["message"] == "one", refused
+    assert (await browse("console"))["success"]
+    await browse("dialog", action="accept")
+    await eventually(asked, "the second dialog")
+    assert (await browse("snapshot"))["pending_dialog"]["message"] == "two"
+    await browse("dialog", action="accept")
+    assert (await browse("console", expression="1 + 1"))["result"] == 2
+
+
+def test_the_newest_of_playwrights_browsers_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    monkeypatch.setattr("clotho.plugins.browser.launch.NAMES", ())
+    for build in (999, 1000):
+        (tmp_path / f"chromium-{build}" / "chrome-linux").mkdir(parents=True)
+        (tmp_path / f"chromium-{build}" / "chrome-linux" / "chrome").touch()
+    found = chromium()
+    assert found is not None and "chromium-1000" in found.parts
 
 
 async def test_a_page_that_never_loads_is_given_up(browse: Browse) -> None:

@@ -47,6 +47,18 @@ async def test_a_name_leads_to_no_private_address_though_it_is_allowed() -> None
     assert await policy.addresses("localhost", 80) == [PRIVATE]
 
 
+@pytest.mark.parametrize("target", [b"http://[/", b"http://shop:port/", b"\xff"])
+async def test_a_proxy_refuses_what_is_no_url(target: bytes, tmp_path: Path) -> None:
+    proxy = FilteringProxy(tmp_path / "proxy", NetworkPolicy(()), {})
+    await proxy.start()
+    reader, writer = await asyncio.open_unix_connection(tmp_path / "proxy")
+    writer.write(b"GET " + target + b" HTTP/1.1\r\n\r\n")
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert (await reader.read()).startswith(b"HTTP/1.1 403 ")
+    writer.close()
+    await proxy.stop()
+
+
 async def test_a_proxy_that_is_started_again_ends_its_earlier_connections(tmp_path: Path) -> None:
     asked = asyncio.Event()
 

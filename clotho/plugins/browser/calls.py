@@ -118,15 +118,21 @@ async def _received(attached: Fields, context: CallContext) -> Fields:
     """The screenshot of an answer, and its files, which are written into the sandbox."""
     found = {name: attached[name] for name in ("screenshot",) if name in attached}
     if files := attached.get("files"):
-        found[DOWNLOADS] = [await _written(file, number, context) for number, file in enumerate(files)]
+        names: set[str] = set()
+        found[DOWNLOADS] = []
+        for number, file in enumerate(files):
+            # from the end, for its extension; without leading dots, it's neither hidden nor a path
+            name = NOT_IN_NAMES.sub("_", file["name"])[-MOST_NAME_CHARS:].lstrip(".") or "download"
+            # two of one name are two files
+            name = name if name not in names else f"{number}-{name}"
+            names.add(name)
+            found[DOWNLOADS].append(await _written(file, name, number, context))
     return found
 
 
-async def _written(file: Fields, number: int, context: CallContext) -> Fields:
+async def _written(file: Fields, name: str, number: int, context: CallContext) -> Fields:
     """Write a download into the sandbox; another attempt at the call finds it written."""
     content = base64.b64decode(file["content"])
-    # from the end, for its extension; without leading dots, it's neither hidden nor a path
-    name = NOT_IN_NAMES.sub("_", file["name"])[-MOST_NAME_CHARS:].lstrip(".") or "download"
     path = f"{context.settings.terminal_cwd}/{DOWNLOADS}/{name}"
     try:
         written = await context.sandbox.write_file(path, content, key=context.job_key(DOWNLOADS, number))

@@ -39,8 +39,8 @@ def lacking() -> str | None:
 def chromium() -> Path | None:
     """The system's Chromium, else the newest of Playwright's own."""
     found = next(filter(None, map(program_on_path, NAMES)), None)
-    own = sorted(browsers_of_playwright().glob("chromium-*/chrome-linux*/chrome"))
-    return found or (own[-1] if own else None)
+    own = browsers_of_playwright().glob("chromium-*/chrome-linux*/chrome")
+    return found or max(own, key=lambda path: int(path.parts[-3].rpartition("-")[2]), default=None)
 
 
 @contextmanager

@@ -128,7 +128,9 @@ async def dialog(session: Session, arguments: dict[str, Any]) -> Fields:
         await (asked.accept(text) if text is not None and asked.type == "prompt" else asked.accept())
     else:
         await asked.dismiss()
-    session.dialog = None
+    # the page may have opened the next one by now
+    if session.dialog is asked:
+        session.dialog = None
     await session.finish()
     return {"action": arguments["action"], "dialog": answered, **await _after(session)}
 

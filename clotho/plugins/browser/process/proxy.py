@@ -65,10 +65,11 @@ class FilteringProxy:
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, target, *_ = [*head.partition("\r\n")[0].split(" "), "", ""]
-        url = urlsplit(f"//{target}" if method == "CONNECT" else target)
-        host = (url.hostname or "").lower()
+        host = ""
         try:
-            port = url.port or 80
+            # both raise ValueError for what is no URL
+            url = urlsplit(f"//{target}" if method == "CONNECT" else target)
+            host, port = (url.hostname or "").lower(), url.port or 80
             if host in self._sites:
                 await self._from_sandbox(host, method, url.scheme, _origin_form(head), reader, writer)
             elif method == "CONNECT":

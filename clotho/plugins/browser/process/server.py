@@ -207,7 +207,9 @@ class Server:
             return {"success": False, **await _present(session), "error": INTERRUPTED, **note}
         if note and tool not in FREE:
             return {"success": False, **await _present(session), "error": NOT_DONE + note["note"]}
-        if session.asked is not None and tool not in ("browser_dialog", "browser_console"):
+        # what the page has printed is here; an expression would wait until the dialog is closed
+        reads = tool == "browser_console" and not call["arguments"].get("expression")
+        if session.asked is not None and tool != "browser_dialog" and not reads:
             error = "A dialog is open: answer it with browser_dialog"
             return {"success": False, "error": error, "pending_dialog": session.asked}
         try:
