@@ -46,8 +46,8 @@ def _last_program(command: str) -> str:
     try:
         for word in words:
             if set(word) <= set("();<>|&"):
-                # a redirection or a parenthesis begins no other command
-                program = "" if set(word) & set(";|&") else program
+                # a redirection, such as the >& of 2>&1, or a parenthesis begins no other command
+                program = "" if set(word) & set(";|&") and not set(word) & set("<>") else program
             elif not program and not _is_assignment(word):
                 program = word
     except ValueError:

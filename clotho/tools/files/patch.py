@@ -164,7 +164,7 @@ def _checked(writes: Sequence[v4a.Write]) -> dict[str, Lint]:
 
 def _write(path: str, file: TextFile | None, after: str) -> Write:
     """Prepare the write of a file, with the line ends and the mark it has now. Raises InvalidInput if too long."""
-    before = None if file is None else _hash(file.encoded(file.text))
+    before = None if file is None else _hash(file.content)
     content = (file or TextFile("")).encoded(after)
     if len(content) > MAX_FILE_BYTES:
         raise InvalidInput(

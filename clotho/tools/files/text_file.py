@@ -29,6 +29,8 @@ class TextFile:
     text: str
     mark: bool = False
     crlf: bool = False
+    content: bytes = b""
+    """What was read; with mixed line ends, `encoded(text)` differs from it."""
 
     @classmethod
     def decoded(cls, content: bytes, path: str) -> "TextFile":
@@ -41,6 +43,7 @@ class TextFile:
             text.removeprefix(MARK).replace("\r\n", "\n") if crlf else text.removeprefix(MARK),
             text[:1] == MARK,
             crlf,
+            content,
         )
 
     def encoded(self, text: str) -> bytes:

@@ -52,6 +52,11 @@ def test_a_line_added_to_a_crlf_file_ends_like_the_others() -> None:
     assert file.encoded(file.text + "c\n") == b"a\r\nb\r\nc\r\n"
 
 
+def test_a_file_with_mixed_line_ends_is_known_as_it_is() -> None:
+    mixed = b"a\r\nb\r\nc\n"
+    assert TextFile.decoded(mixed, "x").content == mixed
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a\0b"])
 def test_what_is_not_text_is_not_edited(content: bytes) -> None:
     with pytest.raises(InvalidInput):
