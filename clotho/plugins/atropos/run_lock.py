@@ -18,7 +18,7 @@ from clotho.errors import InvalidInput, StoreUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
-from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Liveness, last_heartbeat
+from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Liveness, boot_seconds, last_heartbeat
 
 ENDED = frozenset("ZX")
 """States of processes that are dead and not yet reaped."""
@@ -107,13 +107,13 @@ class RunLock:
     async def confirm(self) -> None:
         """Raise InvalidInput if the lock was taken over; reads the store only if a heartbeat is overdue."""
         # a period early: once ttl has passed, others may take over at any time
-        if time.monotonic() - self._shown > self._ttl - self._period:
+        if boot_seconds() - self._shown > self._ttl - self._period:
             await self.show()
 
     async def show(self) -> None:
         """Write a heartbeat. Raises InvalidInput if the lock was taken over."""
         # before the heartbeat is written: the store's clock may read any moment from here on
-        begun = time.monotonic()
+        begun = boot_seconds()
         last, entry = await self._last() or (None, RunLockEntry(holder=None))
         if last != self._number:
             successor = described(entry.holder) if entry.holder is not None else "an adapter that has ended"

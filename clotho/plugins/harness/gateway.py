@@ -28,7 +28,6 @@ from clotho.sandbox.backend import JobStatus
 
 # clients cut streams that are silent for 300 s
 PING_SECONDS = 10.0
-SHORT = 1 << 14
 """Bytes that are worked on at once: in any form they take no tenth of a second."""
 CHARACTERS_A_TOKEN = 4
 """For counts that clients ask for before they send a request."""

@@ -114,6 +114,7 @@ class OrderedRun:
         await self._refuse(claim, GroupRejected(Rejection.CANCELLED, f"{name} was cancelled"))
         if (task := self._awaited.pop(claim.group, None)) is not None:
             task.cancel()
+        self._delays.pop(claim.group, None)
         if await self._groups.scored(claim) is None:
             await self._groups.cancel(claim)
         return await self.answer(name, Fetch())

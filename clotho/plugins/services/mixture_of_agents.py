@@ -38,10 +38,15 @@ class MixtureOfAgents(Tool):
         if (full := used_up(context, len(models) + 1)) is not None:
             return problem(full, success=False)
         asker = Asker.of(context)
-        found = await asyncio.gather(
-            *(_answer(asker, model, prompt, number) for number, model in enumerate(models))
-        )
-        answers = {number: said for number, said in enumerate(found) if said}
+        asked = (_answer(asker, model, prompt, number) for number, model in enumerate(models))
+        # where one fails, the others' answers, which are paid for, are kept for the next attempt
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        answers = dict[int, str]()
+        for number, text in enumerate(found):
+            if isinstance(text, BaseException):
+                raise text
+            if text:
+                answers[number] = text
         if not answers:
             return counted(problem("No model answered the question", success=False), context, len(models))
         listed = "\n\n".join(

@@ -81,6 +81,9 @@ class SGLangWeights:
         written.chmod(0o755)  # the server may be another user's
         trainer.accelerator.unwrap_model(trainer.model).save_pretrained(written)
         trainer.processing_class.save_pretrained(written)
+        # before the link leads to them: a power loss could else leave it at files without their content
+        for path in (*written.rglob("*"), written):
+            _flush(path)
         latest, beside = self._folder / LATEST, self._folder / f"{LATEST}.new"
         beside.unlink(missing_ok=True)
         beside.symlink_to(written.name)
@@ -89,6 +92,14 @@ class SGLangWeights:
         for before in set(self._folder.glob(f"{WRITTEN}*")) - {written}:
             shutil.rmtree(before)
         return latest
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _ask(url: str, body: dict[str, str]) -> dict[str, Any]:
