@@ -94,6 +94,7 @@ async def local_services(
     async with AsyncExitStack() as stack:
         ending = stack.enter_context(exclusive(folder))
         check_space(folder)
+        # before the binary, whose build takes minutes
         for port in (ports.temporal, ports.ui, ports.model):
             claim(port)
         binary = await temporal_binary(announce)
@@ -101,6 +102,7 @@ async def local_services(
             binary, logs / "temporal.log", port=ports.temporal, ui_port=ports.ui, db=folder / "temporal.db"
         )
         model = EmbeddedModelServer(logs / "model.log", port=ports.model)
+        # before they start: where one start fails, what the others have started is stopped
         stack.push_async_callback(temporal.stop)
         stack.push_async_callback(model.stop)
         await together(temporal.start(), model.start(), tell_isolation(settings, announce))
@@ -115,6 +117,7 @@ async def local_services(
             temporal=temporal.address, ui=temporal.ui_url or "", model=f"{model.url}/v1"
         )
         settings.services_file.write_text(where.model_dump_json())
+        # added last, so it goes first: no command finds services that are ending
         stack.callback(settings.services_file.unlink, missing_ok=True)
         try:
             yield Services(temporal, model, worker, logs)
@@ -142,7 +145,7 @@ class EphemeralServices:
 async def ephemeral_services(
     settings: Settings, *, with_model: bool, debug: bool = False
 ) -> AsyncIterator[EphemeralServices]:
-    """Start them with the sizes, sandboxes and run settings of `settings`, in a folder that is removed at the end.
+    """Start services with the sizes, sandboxes and run settings of `settings`, in a folder that is removed at last.
 
     `debug`: one worker process, which calls environments' code itself, on this process's terminal.
     Raises InvalidInput for a Temporal binary that can't be had.
@@ -159,6 +162,7 @@ async def ephemeral_services(
             starts.append(model.start())
         await asyncio.gather(*starts)
         sandboxes = settings.sandbox.folder_of(journal.store_identity)
+        # added before the worker: sandboxes are destroyed once nobody makes new ones
         stack.push_async_callback(destroy_sandboxes, settings, sandboxes)
         command = _worker_command(folder, temporal.address, debug)
         worker = ChildProcess(command, folder / "worker.log", on_terminal=debug)
@@ -239,7 +243,7 @@ def check_space(folder: Path) -> None:
 def exclusive(folder: Path) -> Iterator[Callable[[], None]]:
     """One set of services for a folder: two Temporal servers would break their common database.
 
-    What it yields notes that the services are ending, for whoever is refused from then on.
+    It yields a function that notes, for those who are refused from then on, that the services are ending.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -291,12 +295,13 @@ def await_ended(folder: Path) -> None:
     except OSError:
         return
     with lock:
+        # services that run on hold the lock for as long as they please
         if lock.read() == ENDING:
             fcntl.flock(lock, fcntl.LOCK_SH)
 
 
 async def together(*starts: Coroutine[Any, Any, None]) -> None:
-    """Do all at the same time; the first error ends the others."""
+    """Run all `starts` at the same time; the first error cancels the others."""
     tasks = [asyncio.create_task(start) for start in starts]
     try:
         await asyncio.gather(*tasks)
@@ -311,6 +316,7 @@ async def drained(worker: ChildProcess, seconds: float, hurry: asyncio.Event) ->
     stopping, hurried = asyncio.create_task(worker.stop(seconds)), asyncio.create_task(hurry.wait())
     await asyncio.wait([stopping, hurried], return_when=asyncio.FIRST_COMPLETED)
     if not stopping.done():
+        # at a second signal, workers end at once
         worker.terminate()
     hurried.cancel()
     await stopping

@@ -38,7 +38,7 @@ class Unobtainable(Exception):
 
 
 async def temporal_binary(announce: Announce = to_stderr) -> Path:
-    """This machine's; raises InvalidInput if there is none."""
+    """This machine's `temporal`; raises InvalidInput if there is none."""
     return await binary_from(
         cache_folder() / "bin",
         on_path=program_on_path("temporal"),
@@ -48,7 +48,7 @@ async def temporal_binary(announce: Announce = to_stderr) -> Path:
 
 
 def obtainable_binary() -> str | None:
-    """Where this machine's would come from, without fetching it; None where neither a program nor Go is here."""
+    """Where `temporal_binary` would find it, without fetching it; None where neither a program nor Go is here."""
     cached = cache_folder() / "bin" / "temporal"
     if (found := program_on_path("temporal") or (cached if _executable(cached) else None)) is not None:
         return str(found)
@@ -72,6 +72,7 @@ async def binary_from(
 async def _obtain(target: Path, go: Path | None, announce: Announce) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.with_suffix(".lock").open("w") as lock:
+        # in a thread: another process may hold the lock for as long as a build takes
         await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
         if _executable(target):
             return
@@ -87,6 +88,7 @@ async def _obtain(target: Path, go: Path | None, announce: Announce) -> None:
 async def _download(target: Path, announce: Announce) -> None:
     """Download by the SDK; it starts the server, which is stopped at once."""
     announce("Downloading the Temporal server (once per user)")
+    # beside the target: only within a file system does `replace` let it appear whole
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         try:
             server = await asyncio.wait_for(
@@ -108,6 +110,7 @@ async def _build(target: Path, go: Path | None, announce: Announce) -> None:
     )
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         build = await asyncio.create_subprocess_exec(
+            # without cgo no C compiler is needed
             "env", "CGO_ENABLED=0", f"GOBIN={folder}", str(go), "install", "-v", GO_PACKAGE,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -118,6 +121,7 @@ async def _build(target: Path, go: Path | None, announce: Announce) -> None:
             said = await _follow_build(build, announce)
         finally:
             if build.returncode is None:
+                # go runs compilers of its own: all are in the session that it leads
                 os.killpg(build.pid, signal.SIGKILL)
         if build.returncode != 0:
             raise Unobtainable(f"go install failed ({truncate_middle(' '.join(said.split()), 300)})")

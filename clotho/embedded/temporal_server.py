@@ -118,10 +118,12 @@ class TemporalServer:
                 )
             try:
                 client = await Client.connect(self.address)
+                # the server accepts connections before its namespace is there
                 await client.workflow_service.describe_namespace(
                     DescribeNamespaceRequest(namespace="default")
                 )
                 return
+            # RuntimeError: nothing listens yet
             except (RPCError, RuntimeError):
                 await asyncio.sleep(POLL_SECONDS)
 
@@ -138,6 +140,7 @@ def server_command(
     command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
     if db is not None:
         command += ["--db-filename", str(db)]
+        # with a write-ahead log, NORMAL loses nothing when the process is killed, and saves an fsync a commit
         command += ["--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"]
     for name, kind in search_attributes.items():
         command += ["--search-attribute", f"{name}={kind}"]

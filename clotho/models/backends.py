@@ -18,10 +18,10 @@ from clotho.models.write_ahead import FlushPolicy
 
 
 class Backends:
-    """`timeout`: seconds that a whole answer may take. `bundled`: tokenizers that only have a name here.
+    """Opens backends, and keeps them. `timeout`: seconds that a whole answer may take.
 
-    `answer_bytes`: the longest answer that is read, or the longest event of a stream. `first_token_seconds`: those
-    to the first token of an answer, and those that a server may be silent.
+    `bundled`: tokenizers that only have a name here. `answer_bytes`: the longest answer that is read, or the
+    longest event of a stream. `first_token_seconds`: to an answer's first token, and of any silence later on.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Backends:
             raise InvalidInput(f"inference {inference} doesn't fit the run's manifest")
         if rendering is None:
             return OpenAIChat(self._connection(endpoint.base_url, api_key))
+        # by model, too: a server is probed with one, and may serve several
         key = (endpoint.base_url, api_key, inference, rendering, model)
         if key not in self._exact:
             self._exact[key] = TokenExact(

@@ -33,6 +33,7 @@ class Endpoint(OrderedEndpoint, FrozenModel):
         servers, weights = self.servers, self.weights or (1.0,) * (1 + len(self.more_urls))
 
         def distance(place: int) -> float:
+            # weighted rendezvous hashing: a server that joins or leaves moves no rollouts but its own share
             chance = (derived_seed(rollout, servers[place].base_url) + 0.5) / SEEDS
             return -math.log(chance) / weights[place]
 

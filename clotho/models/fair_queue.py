@@ -1,4 +1,4 @@
-"""Requests that wait for a permit: each run has its share of those that are let in, whoever queued more."""
+"""Requests that wait for a permit: each run has its share of the permits, however many requests it has queued."""
 
 import asyncio
 from collections import deque
@@ -54,6 +54,7 @@ class FairQueue:
         line.passed += 1 / line.weight
         request = line.requests.popleft()
         for run, each in list(self._lines.items()):
+            # a run that is ahead stays known: forgotten, it would be let in anew as if it had had nothing
             if not each.requests and each.passed <= self._passed:
                 del self._lines[run]
         return request

@@ -1,4 +1,4 @@
-"""The permits of one process for one model server, for which requests wait here."""
+"""The permits that one process has for one model server; requests wait here for one."""
 
 import asyncio
 from collections import deque
@@ -38,6 +38,7 @@ class Room:
     def give_back(self) -> None:
         """Offer the place to the gates, beginning with another one each time."""
         self._left += 1
+        # else the first server's requests would take every place of a full process
         self._gates.rotate(-1)
         for gate in tuple(self._gates):
             gate.admit()
@@ -86,6 +87,7 @@ class Gate:
         """Wait for a permit. Raises ModelUnavailable when this process stops first."""
         now = asyncio.get_running_loop().time()
         self.used_at = now
+        # a permit that is free while others wait is theirs
         if not self._waiting and self._admits(now):
             self.in_use += 1
             return
@@ -94,6 +96,7 @@ class Gate:
         try:
             await permit
         except asyncio.CancelledError:
+            # the permit may have been granted just before the cancellation: nobody else would release it
             if permit.done() and not permit.cancelled() and permit.exception() is None:
                 self.release()
             self._waiting.remove(permit)
@@ -111,8 +114,10 @@ class Gate:
         """Let in as many as there is room for."""
         now = asyncio.get_running_loop().time()
         if self._waiting:
+            # a server that nobody has used for long is looked at no more, and these wait for the next look
             self.used_at = now
         while self._waiting:
+            # cancelled, and its task hasn't run since to take it out of the queue
             if self._waiting.first.cancelled():
                 self._waiting.pop()
             elif self._admits(now):
@@ -122,7 +127,8 @@ class Gate:
                 return
 
     def refuse(self, seconds: float | None) -> None:
-        """Let no more in than are being answered; none at all for `seconds`, if none is and the server says so."""
+        """Lower the limit to what the server still answers; where that is nothing, let none in for `seconds`."""
+        # the refused request is one of those being answered; the next look sets the limit anew
         self.limit = min(self.limit, max(1, self.asking - 1))
         if seconds is not None and self.asking <= 1:
             closed = min(seconds, LONGEST_CLOSED_SECONDS)

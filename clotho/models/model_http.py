@@ -39,7 +39,7 @@ class Reply:
 class ModelHTTP:
     """One model server and one pool of connections to it. `timeout`: seconds that a whole answer may take.
 
-    `first_token_seconds`: those to its first token, and those that it may be silent; None: as long as the whole.
+    `first_token_seconds`: seconds to its first token, and of any silence later on; None: as many as `timeout`.
     `root` is the base URL without the /v1 of its OpenAI API. Raises InvalidInput for a URL with credentials in it:
     URLs are journalled and shown. Redirects aren't followed: prompts go where they were sent.
     """
@@ -91,6 +91,7 @@ class ModelHTTP:
 
         Raises ModelUnavailable where it breaks off before, or has no end, and what an error's status stands for.
         """
+        # a server sends an event for each token at most
         left = SPARE_EVENTS + (max_tokens or 0)
         headers = {"accept-encoding": "identity", "idempotency-key": key}
         async with self._answer("POST", url, headers=headers, json=body) as answer:
@@ -107,11 +108,12 @@ class ModelHTTP:
 
     @asynccontextmanager
     async def errors(self) -> AsyncIterator[None]:
-        """Errors raised within say where they come from, on one line and without the key."""
+        """Add the server's URL to errors that are raised within, as one line and without the key."""
         try:
             yield
         except ClothoError as error:
             error.args = (f"{for_line(self.redact(str(error)))} [{self.base_url}]",)
+            # without its cause, whose text may hold the key
             raise error from None
 
     async def aclose(self) -> None:
@@ -127,11 +129,12 @@ class ModelHTTP:
                     raise _redirect(answer)
                 yield answer
         except (aiohttp.ClientError, TimeoutError) as error:
+            # redacted before it is cut: half a key would no longer be found
             said = truncate_middle(self.redact(f"{type(error).__name__}: {error}"), 300)
             raise ModelUnavailable(f"no answer from the model server ({said})") from None
 
     def _session(self) -> aiohttp.ClientSession:
-        """Made where it is used: it belongs to the event loop that runs."""
+        """The session, which is made at its first use: it belongs to the event loop that runs then."""
         if self._opened is None:
             authorization = {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
             self._opened = aiohttp.ClientSession(
@@ -140,15 +143,19 @@ class ModelHTTP:
                     sock_connect=CONNECT_SECONDS,
                     sock_read=self.first_token_seconds,
                 ),
+                # permits bound the requests; beyond aiohttp's own limit of 100, waiting would pass for slow answers
                 connector=aiohttp.TCPConnector(limit=0),
                 headers={"accept-encoding": ACCEPTED, **authorization},
+                # `decoded` decompresses in bounded pieces
                 auto_decompress=False,
+                # all runs share the session: a server's cookie would follow from one to the others
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._opened
 
     def _freed(self, body: bytes) -> bytes:
         """`body` without the API key, wherever a server reflects it: it would be journalled."""
+        # decoded only with the key in it: any other body stays what was sent, byte for byte
         if self._api_key is None or self._api_key.encode() not in body:
             return body
         return self.redact(body.decode(errors="replace")).encode()

@@ -81,7 +81,7 @@ class Completion(BaseModel):
         return tuple(json.loads(details, parse_constant=lambda _: None))
 
     def answer(self, key: str, tools_offered: bool) -> tuple[ChatMessage, CallDefects]:
-        """The assistant's message; calls that the server left in the text or without an id get both right."""
+        """The assistant's message. Calls left in the text are read from it; those without an id get one."""
         sampled = self.choices[0].message
         content = sampled.content if sampled.content is not None else sampled.refusal
         if isinstance(content, list):
@@ -112,6 +112,7 @@ def read_completion(body: bytes) -> Completion:
         ) from None
     if completion.choices and completion.finish_reason not in UNFINISHED:
         return completion
+    # some proxies answer 200 with the provider's error within
     if isinstance(completion.error, dict):
         raise refusal(status_within(completion.error), {}, body[:ERROR_BYTES].decode(errors="replace"))
     reason = completion.finish_reason if completion.choices else "no choices"
@@ -124,6 +125,7 @@ async def listed_models(http: ModelHTTP, base_url: str) -> tuple[ListedModel, ..
     try:
         return _ModelList.model_validate_json(body).data if body is not None else None
     except ValidationError:
+        # not an outage: a web page at the wrong URL would be asked for ever
         raise ModelRejected("no OpenAI-compatible API answers here: such URLs mostly end in /v1") from None
 
 

@@ -18,6 +18,7 @@ from clotho.models.sampling import Sampling
 from clotho.models.token_server import printable_name
 
 ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
+# the client isn't made without a key
 KEY = "sent by ModelHTTP"
 KEPT = ("content-type", "idempotency-key", "user-agent")
 """Headers of a request that are passed on; ModelHTTP adds its own."""
@@ -112,7 +113,10 @@ def request_body(call: TurnCall) -> dict[str, JsonValue]:
 
 
 class _ModelTransport(httpx2.AsyncBaseTransport):
-    """Bounded, without redirects, and freed of the API key: the client itself reads an error's whole body."""
+    """Sends the client's requests by ModelHTTP, which bounds answers and takes the key out of them.
+
+    The client itself would read an error's whole body.
+    """
 
     def __init__(self, http: ModelHTTP) -> None:
         self._http = http
@@ -130,6 +134,7 @@ def _openai_client(http: ModelHTTP) -> openai.AsyncOpenAI:
         base_url=http.base_url,
         api_key=KEY,
         max_retries=0,
+        # ModelHTTP has the time-outs
         timeout=None,
         http_client=httpx2.AsyncClient(transport=_ModelTransport(http), follow_redirects=False, timeout=None),
     )

@@ -66,10 +66,12 @@ class PacePages:
         keys = sorted(await self._journal.keys(self._prefix))
         own = [key for key in keys if self._writer(key) == self._process]
         expired = [key for key in keys if _age(key) > KEPT_SECONDS]
+        # deleted once the next page is written: others never find this process without one
         self._outdated = [*own, *expired]
         last = {self._writer(key): key for key in keys if key not in own and key not in expired}
         unread = [key for name, key in last.items() if name not in self._seen or self._seen[name].key != key]
         if not self._began:
+            # an earlier process of this name may have known the newest width; its counts are ignored, see `_see`
             unread += own[-1:]
         pages = await asyncio.gather(*(_read_page(self._journal, key) for key in unread))
         for key, read in zip(unread, pages, strict=True):
@@ -95,6 +97,7 @@ class PacePages:
         if (name := self._writer(key)) == self._process:
             return
         earlier = self._seen.get(name)
+        # when a page that is new here was last changed is told by its key alone; later, by finding another key
         gone = earlier is None and _age(key) > OLD_SECONDS
         self._seen[name] = SeenPage(key, page, now - LEASE_SECONDS if gone else now)
 

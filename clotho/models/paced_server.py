@@ -58,12 +58,13 @@ class PacedServer:
             promised=sum(max(page.in_use, granted[name]) for name, page in pages.items()),
             joint=all(page.speed.changes == changes for page in pages.values() if page.in_use),
             refused=sum(speed.refused for speed in measured),
+            # while requests wait, all permits are in use, but for moments in which `in_use` may have been counted
             level=level(measured, max(1, min(self.width.width, in_use + waiting))),
             load=self.load,
         )
 
     def granted(self, process: str, now: float) -> dict[str, int]:
-        """The shares of the width that processes have, of which this one is `process`."""
+        """Each process's share of the width; this process is `process`."""
         demands = {name: page.in_use + page.waiting for name, page in self.pages.alive(now).items()}
         demands[process] = self.gate.in_use + self.gate.waiting
         return shares(self.width.width, demands, int(time.time()) // ROTATION_SECONDS)

@@ -29,6 +29,7 @@ LOOK_SECONDS, CALM_LOOK_SECONDS = 1.0, 5.0
 """Between two looks, and between those at a server for which no request waits."""
 IDLE_SECONDS = 60.0
 """Time without a request after which a process writes no page of a server."""
+# a server that has none, or takes longer than METRICS_TIMEOUT, is asked again after NO_METRICS_SECONDS
 METRICS_SECONDS, METRICS_TIMEOUT, NO_METRICS_SECONDS = 5.0, 2.0, 300.0
 MOST_METRICS_BYTES = 1 << 20
 
@@ -41,7 +42,7 @@ ReadMetrics = Callable[[Endpoint], Awaitable[bytes | None]]
 class Pacer:
     """The permits of this process, named `process`, for all model servers.
 
-    `limits` are by the environment variable of a key; `most_calls` bounds the requests to all servers together.
+    `limits` maps the environment variable of a key to its limits; `most_calls` bounds the requests to all servers.
     """
 
     def __init__(
@@ -97,12 +98,14 @@ class Pacer:
                 # What was sent before the width changed says nothing about the new one.
                 paced.meter.refused += width.changes == paced.width.changes
                 paced.gate.refuse(error.retry_after.total_seconds() if error.retry_after else None)
+            # a request that this process sends away because it stops says nothing about the server
             elif not self._stopped:
                 paced.gate.fail()
             raise
         finally:
             paced.gate.release()
             if meter is not None:
+                # a request that failed counts no tokens: it gives back those that it took
                 meter.settle(taken, permit.prompt_tokens + permit.sampled_tokens)
         paced.gate.answer(permit.seconds)
         paced.meter.add(permit.seconds, permit.sampled_tokens)
@@ -113,6 +116,7 @@ class Pacer:
             await asyncio.sleep(LOOK_SECONDS)
             now = asyncio.get_running_loop().time()
             for paced in list(self._servers.values()):
+                # forgotten: pages read so long ago say nothing when the next request comes, which then looks first
                 if now - paced.gate.used_at >= IDLE_SECONDS and not paced.gate.in_use:
                     paced.looked = None
                 elif paced.is_busy(now) or now - (paced.looked or now) >= CALM_LOOK_SECONDS:
@@ -137,6 +141,7 @@ class Pacer:
             server = self.choose(endpoint, rollout, attempt)
             paced = await self._paced(server)
             await paced.gate.acquire(run_of(rollout), priority)
+            # it may have waited for minutes; where all are down, `choose` returns this one again: then it is asked
             is_down = paced.gate.is_down(asyncio.get_running_loop().time())
             if not is_down or self.choose(endpoint, rollout, attempt) == server:
                 return server, paced
@@ -150,12 +155,13 @@ class Pacer:
             self._servers[_key(server)] = paced
         if paced.looked is None:
             async with paced.looking:
+                # of the requests that waited for the lock, the first has looked for all
                 if paced.looked is None:
                     await self._look(paced)
         return paced
 
     async def _look(self, paced: PacedServer) -> None:
-        """Exchange pages, and take a share of the width; while the store is away, keep to the last one."""
+        """Exchange pages, and take a share of the width; while the store is away, keep the last share."""
         now = asyncio.get_running_loop().time()
         try:
             await paced.pages.read(now)
@@ -167,15 +173,19 @@ class Pacer:
             paced.alone = True
         else:
             paced.alone = False
+        # after an outage of the store, too: else every request would wait for it anew
         paced.looked = now
         paced.gate.admit()
 
     def _adjust(self, paced: PacedServer, now: float) -> None:
         paced.width = max(paced.width, paced.pages.width, key=lambda width: width.changes)
         seen = paced.signals(self._process, now)
+        # the first by name alone: of two widths with equally many changes none would count
+        # '~' comes after all names: a process without others is the first
         if self._process < min(paced.pages.alive(now), default="~"):
             self._ask_load(paced, seen.in_use, now)
             paced.width = adjusted(paced.width, seen, time.time())
+        # requests in flight at the change were sent at the width before: their answers don't count
         paced.meter.begin(paced.width.changes, paced.gate.asking if paced.width.settles else 0)
         paced.gate.limit = paced.granted(self._process, now)[self._process]
 
@@ -185,6 +195,7 @@ class Pacer:
             paced.load = ServerLoad()  # what it said earlier no longer holds
         elif now >= paced.load_due:
             paced.load_due = now + METRICS_SECONDS
+            # not awaited, so that no look waits for a server; kept, since the event loop alone would let it go
             paced.reading = asyncio.create_task(self._read_load(paced, now))
 
     async def _read_load(self, paced: PacedServer, now: float) -> None:
@@ -217,6 +228,7 @@ class Pacer:
         now, own, others = asyncio.get_running_loop().time(), 1, 0
         for paced in self._servers.values():
             if paced.server.api_key_variable == name:
+                # each process counts one more than it asks for: rates are divided by the share, which mustn't be 0
                 own += paced.gate.in_use + paced.gate.waiting
                 others += sum(1 + page.in_use + page.waiting for page in paced.pages.alive(now).values())
         return own / (own + others)
@@ -238,7 +250,7 @@ class Permit:
 
 
 async def pace_texts(journal: Journal, endpoint: Endpoint) -> list[str]:
-    """The widths of an endpoint's servers and why, in words, of those that were asked in the last seconds."""
+    """Each server that was asked in the last seconds, with its width and the reason for it, in words."""
     pages = await asyncio.gather(*(shown_pages(journal, server) for server in endpoint.servers))
     return [
         _text(server.base_url, found) for server, found in zip(endpoint.servers, pages, strict=True) if found

@@ -90,6 +90,7 @@ class PartialTurn:
 
     def add(self, chunk: TokenChunk) -> None:
         """Append a chunk; raises InexactTokens and ModelUnavailable for one that can't be part of a turn."""
+        # all checks come before the first change: a chunk is in the turn whole, or not at all
         if outside := [token for token in chunk.ids if not 0 <= token < self.vocabulary]:
             raise InexactTokens(
                 f"the model server sampled {outside[0]}, outside the vocabulary of {self.vocabulary}"
@@ -110,6 +111,7 @@ class PartialTurn:
         self._check_versions(chunk, sampled)
         self.ids += chunk.ids
         self.logprobs += chunk.logprobs
+        # raised only now: the tokens before the break are sampled and paid for, and are written ahead
         if chunk.finish_reason in UNFINISHED:
             raise ModelUnavailable(f"the model server's answer is unfinished: {chunk.finish_reason}")
         self.finish_reason = chunk.finish_reason or self.finish_reason
@@ -136,6 +138,7 @@ class PartialTurn:
         if start == end:
             return
         kept = self.versions
+        # a server may report a span again that has grown since
         while kept and kept[-1].start >= start:
             kept.pop()
         if kept and kept[-1].end >= start:
@@ -158,7 +161,7 @@ class PartialTurn:
         self.finish_reason, self.stop_reason = "stop", stop
 
     def entry(self, offset: int) -> StreamEntry:
-        """The tokens from `offset` on, for the write-ahead."""
+        """The write-ahead entry of the tokens from `offset` on."""
         return StreamEntry(
             offset=offset,
             ids=tuple(self.ids[offset:]),
@@ -198,9 +201,10 @@ class PartialTurn:
         return tuple(joined)
 
     def _proved_versions(self) -> tuple[VersionSpan, ...]:
-        """The server's versions; an interrupted request between two reports of one version has that version."""
+        """The server's versions; an interrupted request has that which was reported both before and after it."""
         missing = self.versions[0].start if self.versions else 0
         before = [known for end, known in self._unversioned if end <= missing]
+        # servers may name versions at a stream's end only: between two sightings of one there was no other
         if not missing or not before or set(before) != {self.versions[0].version}:
             return tuple(self.versions)
         return (self.versions[0].model_copy(update={"start": 0}), *self.versions[1:])

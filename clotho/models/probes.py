@@ -72,6 +72,7 @@ async def sample(
 
 async def logprobs_mode(server: TokenServer, model: str, prompt_ids: tuple[int, ...]) -> LogprobsMode:
     """Whether the most likely tokens' logprobs change with the temperature, or with cutting all others off."""
+    # with top_k=1 the same tokens are sampled at both temperatures, so that only the logprobs can differ
     cold, hot, free = [
         await sample(server, model, prompt_ids, Sampling(**fields, max_tokens=TOKENS, seed=SEED))
         for fields in ({"top_k": 1}, {"top_k": 1, "temperature": HIGHEST}, {})
@@ -79,6 +80,7 @@ async def logprobs_mode(server: TokenServer, model: str, prompt_ids: tuple[int, 
     if any(abs(a - b) > CLEAR for a, b in _alike(cold, hot)):
         return "processed"
     if any(logprob < -CLEAR for logprob in cold.logprobs):
+        # of a distribution that is cut to one token, its logprob would be 0
         return "raw"
     # Certain of everything: so is a truncated distribution of one token, unless the whole one is as certain.
     alone = cold.ids[0] != free.ids[0] and cold.logprobs[0] > CERTAIN
@@ -106,6 +108,7 @@ async def rng_scope(
     half = HOT.model_copy(update={"max_tokens": TOKENS - len(begun)})
     continued = await sample(server, model, (*prompt_ids, *begun), half)
     random = sum(whole.logprobs[len(begun) :]) < RANDOM
+    # a model that is certain repeats itself under any random numbers: only unlikely tokens prove something
     return "position" if random and continued.ids == rest else "sequence"
 
 

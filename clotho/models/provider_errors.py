@@ -54,14 +54,17 @@ def refusal(
     text = f"the model server answers {status}: {truncate_middle(said, TEXT_CHARACTERS)}"
     if status == 402 or (status == 429 and UNPAID_ACCOUNT.search(said)):
         return ModelUnavailable(text, UNPAID_ACCOUNT_WAIT)
+    # 429 as well, but no wait helps: the request alone is more than the quota of a minute
     if status in (413, 429) and NEVER_FITS_QUOTA.search(said):
         return ModelRejected(text)
     if status in (400, 413, 422) and OVERFLOW.search(said):
         return _overflow(said, text, max_tokens)
+    # the statuses that OpenAI's own client repeats, and 425, too early
     if status in (408, 409, 425, 429) or status >= 500:
         asked = retry_after(status, headers)
         throttled = status in THROTTLED or (status == 503 and asked is not None)
         return ModelUnavailable(text, asked, throttled=throttled)
+    # the server's text is left out: OpenAI's quotes parts of the key, which no redaction would find
     if status == 401:
         return ModelRejected("the model server answers 401: it does not accept the API key")
     return ModelRejected(text)
@@ -107,6 +110,7 @@ def retry_after(status: int, headers: Mapping[str, str]) -> timedelta | None:
         return None
     resets = [
         _reset(headers.get(f"x-ratelimit-reset{limit}"))
+        # only limits that are used up are waited for
         for limit in ("", "-requests", "-tokens")
         if headers.get(f"x-ratelimit-remaining{limit}", "0") == "0"
     ]
@@ -139,8 +143,10 @@ def _reset(value: str | None) -> float | None:
     """Seconds until a limit resets: said as `6m0s`, in seconds, or as Unix time in (milli)seconds."""
     seconds = _seconds(value)
     if seconds is None:
+        # cut first: the header is the server's, and may be of any length
         parts = DURATION.findall((value or "")[:LONGEST_HEADER])
         return sum(float(amount) * UNITS[unit] for amount, unit in parts) if parts else None
+    # no limit takes 30 years to reset: such numbers are Unix times, and 1e11 of seconds would be the year 5138
     if seconds > 1e11:
         return seconds / 1000 - time.time()
     return seconds - time.time() if seconds > 1e9 else seconds

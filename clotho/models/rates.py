@@ -19,9 +19,8 @@ class Bucket:
 
     def __init__(self, per_minute: int, share: float, now: float) -> None:
         self._per_second = per_minute / 60
-        self._left = (
-            1.0  # not full: processes that start together would use that many bursts in their first minute
-        )
+        # not full: processes that start together would use that many bursts in their first minute
+        self._left = 1.0
         self._filled = now
 
     def seconds_until(self, amount: float, share: float, now: float) -> float:
@@ -61,13 +60,15 @@ class RateMeter:
         async with self._queue:
             loop = asyncio.get_running_loop()
             while (seconds := self.take_request(loop.time())) > 0:
+                # looks again after LOOK_SECONDS, as the share may have changed; 10 ms at least, as a rounded sum
+                # may be short by next to nothing
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopped.wait(), min(LOOK_SECONDS, max(0.01, seconds)))
                     raise ModelUnavailable(STOPPING)
             return self._usual_tokens
 
     def take_request(self, now: float) -> float:
-        """Count a request that begins now; or the seconds until one may."""
+        """Count a request that begins now, and return 0; or return the seconds until one may begin."""
         needed = [(self._requests, 1.0), (self._tokens, self._usual_tokens)]
         limited = [(bucket, amount) for bucket, amount in needed if bucket is not None]
         share = self._share()

@@ -74,6 +74,7 @@ class TokenScorer:
         raise ModelRejected(f"{self._http.base_url} scores no tokens: {'; '.join(dict.fromkeys(refusals))}")
 
     async def _completions(self, model: str, token_ids: list[int], top_k: int) -> PromptScores | None:
+        # one token, as servers refuse to sample none
         body: dict[str, JsonValue] = {"model": model, "prompt": list(token_ids), "max_tokens": 1, "n": 1}
         body |= {**NOTHING_SAMPLED, "prompt_logprobs": top_k}
         answer = await self._answer("/v1/completions", body, len(token_ids) * (top_k + 1))

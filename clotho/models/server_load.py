@@ -8,6 +8,7 @@ from clotho.frozen_model import FrozenModel
 
 QUEUES = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
 CACHES = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
+# bounded repeats: a hostile page takes time in proportion to its length
 LINE = re.compile(r"^([a-z]+:[a-z_]+)(?:\{[^\n]{0,2000}?\})? +(\S{1,40})", re.MULTILINE)
 MOST = 1e9
 

@@ -69,6 +69,7 @@ class SGLang(TokenServer):
 
 def _chunk(event: _Event, meta: _Meta, seen: int) -> TokenChunk:
     finish = meta.finish_reason
+    # a refusal within a stream that began with status 200
     if finish is not None and finish.type == "abort":
         raise refusal(finish.status_code or 502, {}, finish.message or "aborted")
     rows = _new(meta, seen)

@@ -57,6 +57,7 @@ def level(speeds: Sequence[Speed], in_use: int) -> Level | None:
     variance = UNKNOWN_VARIANCE
     if answers > 1:
         found = sum(speed.squares for speed in speeds) / answers - pace**2
+        # a few answers that are alike by chance would leave no doubt at all
         variance = max(LEAST_VARIANCE, found * answers / (answers - 1))
     return Level(
         answers=answers,

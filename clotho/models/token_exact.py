@@ -40,7 +40,7 @@ class RenderingThread:
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._opened()))
 
     async def renderer(self) -> Renderer:
-        """The renderer, for calls that take no time."""
+        """The renderer itself, for calls that take no time."""
         return await self.run(lambda renderer: renderer)
 
     def _opened(self) -> Renderer:
@@ -134,6 +134,7 @@ class TokenExact:
 
     async def _begun(self, call: TurnCall, renderer: Renderer, ahead: WriteAhead) -> PartialTurn:
         if entries := await ahead.read():
+            # never rendered anew: the tokens were sampled after the prompt that is in the write-ahead
             return PartialTurn.resumed(entries, renderer.vocabulary_size)
         prompt_ids = await self._rendering.run(
             lambda renderer: renderer.next_prompt(call.messages, call.tools, call.prior)
@@ -143,7 +144,9 @@ class TokenExact:
     async def _stream(
         self, call: TurnCall, probed: ProbedServer, turn: PartialTurn, sampling: Sampling, ahead: WriteAhead
     ) -> None:
+        # the version as known before the request: what comes later may be of newer weights
         turn.begin_request(self._version, call.trainer_step)
+        # prompt caches survive an update of the weights: the salt keeps this prompt from what older ones computed
         newest = self._version
         if newest is None and call.trainer_step is not None:
             newest = at_step(call.trainer_step)
@@ -156,8 +159,10 @@ class TokenExact:
             if turn.finish_reason is None:
                 raise ModelUnavailable("the model server's stream ended before the turn did")
         except ModelUnavailable:
+            # the next attempt goes on from here; other errors end the turn, and nobody needs its tokens
             await ahead.flush(turn)
             raise
+        # no write is left that would end after the turn's own entry
         await ahead.settle()
         self._version = turn.versions[-1].version if turn.versions else self._version
 
@@ -184,6 +189,7 @@ def _request(
     if offset and served.rng_scope == "sequence" and seed is not None:
         seed = derived_seed(seed, offset)
     return TokenRequest(
+        # the rest is another request: under the first one's key a server may answer with the beginning again
         key=f"{call.key}/{offset}" if offset else call.key,
         model=call.model,
         prompt_ids=(*turn.prompt_ids, *turn.ids),
@@ -214,5 +220,6 @@ def _end_at_stop(turn: PartialTurn, sampling: Sampling, renderer: Renderer) -> N
 
     if sampling.stop and met(len(turn.ids)) is not None:
         lengths = range(1, len(turn.ids) + 1)
+        # once met, a stop string is met at every greater length: decoding all of them would take quadratic time
         length = 1 + bisect_left(lengths, True, key=lambda length: met(length) is not None)
         turn.end_at(length, str(met(length)))

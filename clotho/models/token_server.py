@@ -112,6 +112,7 @@ class TokenServer(ABC):
                 except TimeoutError:
                     raise ModelUnavailable(f"no token from the model server within {seconds:g} s") from None
                 chunk = self.chunk(event, request, seen)
+                # from here on the connection's own time-outs hold: of a silence, and of the whole answer
                 if chunk.ids or chunk.finish_reason is not None:
                     deadline = None
                 yield chunk
@@ -144,6 +145,7 @@ def paired(
         if ids:
             raise InexactTokens("the model server returns no logprobs")
         return (), ()
+    # which token a logprob is missing for can't be known: all would be trained on wrongly
     if len(logprobs) != len(ids):
         raise InexactTokens(f"the model server returns {len(ids)} token ids with {len(logprobs)} logprobs")
     checked = []
@@ -172,4 +174,5 @@ def sampling_fields(request: TokenRequest) -> dict[str, JsonValue]:
     fields["stop_token_ids"] = list(sampling.stop_token_ids)
     if taken := fields.keys() & sampling.extra_body.keys():
         raise InvalidInput(f"extra_body can't set {', '.join(sorted(taken))} of token-exact inference")
+    # `fields` come last: what is recorded is what was sent
     return NEUTRAL | sampling.extra_body | fields

@@ -61,6 +61,7 @@ class _Choice(BaseModel):
             logprobs=logprobs,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
+            # weights that nobody has named keep this name when they change: it is no version
             versions=tuple(span for span in self.weight_versions or () if span.version != UNNAMED),
         )
 
@@ -96,6 +97,7 @@ class VLLMGenerate(_VLLM):
         return {
             "model": request.model,
             "token_ids": list(request.prompt_ids),
+            # logprobs of 0 alternatives: of the sampled token alone
             "sampling_params": sampling_fields(request) | {"logprobs": 0, "n": 1},
             "stream": True,
             "stream_options": dict(COUNTED),

@@ -99,6 +99,7 @@ def adjusted(width: Width, seen: Signals, now: float) -> Width:
         width = width.model_copy(update={"refused": None})  # it takes more than it did
     if width.back is not None and (width := _judged(width, width.back, seen, now)).back is not None:
         return width
+    # while a process asks by another width still, answers are those of a mixture
     here = seen.level if seen.joint else None
     width = _with_usual(width, here)
     if here is not None and _is_slow(here, width.usual):
@@ -112,6 +113,7 @@ def _after_refusals(width: Width, seen: Signals, now: float) -> Width:
     if not seen.joint or seen.promised > width.width:
         # Some process asks for its part of a larger width still: refusals of this one are counted from now on.
         return width.model_copy(update={"changes": width.changes + 1})
+    # at least half: what is in flight is one moment's count, and may be low by chance
     fitting = max(1, width.width // 2, min(seen.in_use, int(width.width * DECREASE)))
     why = f"it refused {seen.refused} requests at {width.width}"
     refused = {"refused": width.width, "refused_at": now}
@@ -128,6 +130,7 @@ def _judged(width: Width, back: int, seen: Signals, now: float) -> Width:
     if here is None or not seen.joint or not (_is_evident(here) if ramps else _is_precise(here)):
         if not wider or not _is_overdue(width, here, now):
             return width
+        # without answers nothing speaks against doubling; beyond a crest, a width has to prove that it pays
         return _kept(width) if ramps else _given_up(width, back, now)
     if wider:
         # While it ramps up, few answers decide: what may be chance is no reason to stop.
@@ -148,6 +151,7 @@ def _pays(wide: Level, narrow: Level, doubt: float = 0.0) -> bool:
 
 
 def _kept(width: Width) -> Width:
+    # a width that pays at the crest or above it has disproved the crest
     crest = width.crest if width.crest is not None and width.width < width.crest else None
     return width.model_copy(update={"back": None, "before": None, "crest": crest})
 
@@ -169,18 +173,20 @@ def _is_evident(here: Level) -> bool:
 
 
 def _is_precise(here: Level) -> bool:
+    # a process keeps LATEST answers: of one alone there will never be more
     return here.answers >= ENOUGH and (here.variance <= PRECISE or here.answers >= LATEST)
 
 
 def _is_overdue(width: Width, here: Level | None, now: float) -> bool:
     patience = PATIENCE_SECONDS if here is None else PATIENCE_WITH_ANSWERS
     if width.settles and width.before is not None:
+        # the answers in flight at the change, which don't count, come first
         patience += 4 * width.before.seconds
     return _is_over(width.changed_at, patience, now)
 
 
 def _with_usual(width: Width, here: Level | None) -> Width:
-    """The width with the level of the highest rate."""
+    """The width, with the level of the highest rate so far as the usual one."""
     if here is None or not _is_evident(here):
         return width
     if width.usual is None or here.rate - here.doubt(width.usual) > width.usual.rate:
@@ -189,13 +195,14 @@ def _with_usual(width: Width, here: Level | None) -> Width:
 
 
 def _is_slow(here: Level, usual: Level | None) -> bool:
+    # one request at a time can't be narrowed
     if usual is None or here.answers < ENOUGH or here.in_use < 2:
         return False
     return here.pace - usual.pace > SLOW + here.doubt(usual)
 
 
 def _narrower(width: Width, here: Level) -> int:
-    """Where the server did best, or else a little less."""
+    """The width at which the server did best, or a little less than now."""
     least = here.in_use * NARROWER
     if width.usual is not None and width.usual.rate > here.rate:
         least = min(least, width.usual.in_use)
@@ -224,10 +231,11 @@ def _doubled(width: Width, here: Level | None, now: float) -> Width:
 
 
 def _past_crest(width: Width, crest: int, here: Level | None, now: float) -> Width:
-    """Half of the way to a width that didn't pay; near it a little more, now and then."""
+    """A width half of the way to the crest; near it a little more, now and then."""
     near = crest < width.width * WIDER**2
     if here is None or not _is_precise(here) or (near and not _is_over(width.crest_at, CREST_SECONDS, now)):
         return width
+    # half of the way by ratio is the geometric mean
     to = max(width.width + 1, int(width.width * WIDER)) if near else math.isqrt(width.width * crest)
     return _on_trial(width, to, here, f"trying more than {width.width}", now)
 
@@ -252,7 +260,7 @@ def _changed(width: Width, to: int, why: str, now: float, *, settles: bool = Fal
 
 
 def _is_over(since: float, seconds: float, now: float) -> bool:
-    """Whether it is so long ago; what another host's clock says to be in the future is."""
+    """Whether `seconds` have passed; also true of a time in the future, which another host's clock wrote."""
     return not 0 <= now - since < seconds
 
 
@@ -268,6 +276,7 @@ def shares(width: int, demands: dict[str, int], turn: int) -> dict[str, int]:
         wanting = [name for name in names if granted[name] < demands[name]] or names
         each = left // len(wanting)
         if not each:
+            # by turns: else the last by name would never be let in at a width below the number of processes
             for offset in range(left):
                 granted[wanting[(turn + offset) % len(wanting)]] += 1
             return granted

@@ -48,6 +48,7 @@ class WriteAhead:
         if self._writing is not None:
             if not self._writing.done():
                 return
+            # raises here, in the stream, what the write raised in its task
             writing, self._writing = self._writing, None
             writing.result()
         new = len(turn.ids) - self._written
@@ -72,10 +73,10 @@ class WriteAhead:
         try:
             found = await self._journal.write(f"{self._prefix}{self._number:06}", entry)
         except StoreUnavailable as error:
-            log.warning(
-                "write-ahead %s: %s", self._prefix, error
-            )  # the stream is paid for: the next entry has all
+            # the stream is paid for, and goes on: the next entry has these tokens, too
+            log.warning("write-ahead %s: %s", self._prefix, error)
             return
+        # shorter is no contradiction: an earlier write, whose answer was lost, may have had fewer of the tokens
         if found.offset != entry.offset or found.ids != entry.ids[: len(found.ids)]:
             raise ModelUnavailable("another attempt goes on with this turn")
         self._number += 1

@@ -11,9 +11,9 @@ LOG_TAIL_BYTES = 4_096
 
 
 class ChildProcess:
-    """A program run as a child, which does not outlive its parent; both its streams are appended to `log`.
+    """A program run as a child, which does not outlive its parent; output and errors are appended to `log`.
 
-    One `on_terminal` reads from its parent's input, and its output goes to its parent's.
+    With `on_terminal`, it has its parent's input and output; `log` has its errors alone.
     """
 
     def __init__(self, command: Sequence[str], log: Path, on_terminal: bool = False) -> None:

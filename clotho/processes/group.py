@@ -68,6 +68,7 @@ class ProcessGroup:
                 start_new_session=True,
             )
             for pipe in pipes:
+                # the child has its own; kept here, each restart would leave one open
                 os.close(pipe)
             self._running[plan.name] = process
             # A signal that came while it was being started found it in no list.
@@ -111,5 +112,5 @@ class ProcessGroup:
 
 
 def exit_status(error: BaseException) -> int:
-    """The exit status for `error`: REJECTED unless it is an outage, after which the process is restarted."""
+    """The exit status for `error`: 1 for an outage, after which the group restarts the process, else REJECTED."""
     return 1 if policy_for(kind_of(error)).step is StepAction.RETRY else REJECTED

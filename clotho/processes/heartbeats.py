@@ -48,7 +48,8 @@ class Heartbeats:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Begin work only after a heartbeat that is young."""
+        """Begin work after a heartbeat that is young; while the store is away, without one."""
+        # counted first: `run` must write no idle heartbeat after the one that this work waits for
         self._under_way += 1
         try:
             async with self._beating:  # of what begins side by side, the first writes it
@@ -60,7 +61,7 @@ class Heartbeats:
             self._worked = boot_seconds()
 
     async def leave(self) -> None:
-        """The process ends; where it leaves no sandboxes, nothing has to wait for its silence."""
+        """Delete this process's heartbeats, so that nobody waits for its silence; none if it leaves sandboxes."""
         if self._holds():
             return
         await asyncio.gather(*(name.leave() for name in self._names))

@@ -20,10 +20,12 @@ def keys_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def pipe_with(keys: Mapping[str, str]) -> int:
-    """The end, for a child to inherit, of a pipe from which it reads the keys."""
+    """A pipe with the keys in it: its reading end, which a child inherits."""
     reading, writing = os.pipe()
+    # written before anybody reads: keys are few, and a pipe takes 64 KiB
     with os.fdopen(writing, "w") as pipe:
         json.dump(keys, pipe)
+    # Python's descriptors are closed at an exec by default
     os.set_inheritable(reading, True)
     return reading
 

@@ -31,6 +31,7 @@ DOUBT_SECONDS = LIVENESS_SECONDS - PERIOD_SECONDS
 """Silence after which a process asks itself whether others take it for gone."""
 STORE_SECONDS = 2.0
 """Exactness of ages by the store's clock: S3 tells whole seconds."""
+# a reader that has listed the last one can still read it when the next one is written
 KEPT_HEARTBEATS = 2
 IDLE = "i"
 """Follows the number of an idle process's heartbeat."""
@@ -39,7 +40,7 @@ log = logging.getLogger("clotho")
 
 
 class Heartbeat(FrozenModel):
-    """Its key names the process, a number that rises, and the id of the namespace that is served, if any.
+    """A sign of life. Its key names the process, a number that rises, and the served namespace's id, if any.
 
     The number ends in IDLE where the process is idle.
     """
@@ -59,7 +60,7 @@ def _prefix(name: str) -> str:
 
 
 def boot_seconds() -> float:
-    """Seconds that go on while the process, or its host, is suspended."""
+    """Seconds of a clock that goes on while the process, or its host, is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -120,11 +121,12 @@ class Liveness:
             try:
                 await self.beat()
             except StoreUnavailable as error:
+                # others may take this process for gone meanwhile; `was_silent` tells those who have to know
                 log.warning("heartbeat of %s not written: %s", self.name, error)
             await asyncio.sleep(PERIOD_SECONDS)
 
     async def beat(self, *, idle: bool = False) -> None:
-        """Numbers are seconds by this host's clock, and rise where that is set back: the last one is the newest."""
+        """Write one. Its number is the host's time in seconds, or the last one plus 1 if the clock was set back."""
         begun, prefix, served, heartbeat = boot_seconds(), _prefix(self.name), "", self._heartbeat
         if self._namespace is not None:
             served = f"-{await self._namespace.refresh()}"
@@ -132,14 +134,17 @@ class Liveness:
         if self._kept is None:  # what processes of this name have left before
             before = await self._journal.keys(prefix)
             last = max(map(_number_in, before), default=-1)
+            # those for another namespace stay: a process that serves it may have the same name
             self._kept = [key for key in before if _served_in(key) == served.removeprefix("-")]
         else:
             last = max(map(_number_in, self._kept), default=-1)
         key = f"{prefix}{max(int(time.time()), last + 1):012}{IDLE if idle else ''}{served}"
         await self._journal.write(key, heartbeat)
         if begun - self._last > DOUBT_SECONDS:
+            # not `begun`: others saw nothing until the write was done
             self._unbroken_since = boot_seconds()
         self._last = begun  # it counts from before it was written: the store's clock says later
+        # deleted after the write: a process that is killed between the two is seen for as long as any
         kept = sorted({*self._kept, key}, key=_number_in)
         old, self._kept = kept[:-KEPT_HEARTBEATS], kept[-KEPT_HEARTBEATS:]
         await self._journal.delete(old)
@@ -156,6 +161,7 @@ class Liveness:
             if first is None:
                 first = set(others)
                 log.info("%s: another machine had this name %.0f s ago", self.name, min(others.values()))
+            # a heartbeat that wasn't there at first was written since then
             elif others.keys() - first:
                 raise InvalidInput(
                     f"another machine has this one's name, and lives: it writes heartbeats of {self.name}; give "
@@ -234,9 +240,11 @@ class Presence:
         served = set(map(_served_in, ages))
         if not served:
             return False
+        # the id that is known comes first: looking it up asks Temporal
         if self._namespace.id and self._namespace.id in served:
             return True
         own = await self._namespace.refresh()
+        # where Temporal doesn't tell, the other counts as serving: work that moves too soon may be done twice
         if not own or own in served:
             return True
         # Of the same name, it may be the same namespace, made again: a heartbeat tells that from when this process
@@ -248,7 +256,7 @@ class Presence:
 
 
 async def last_signs(journal: Journal) -> dict[str, Sign]:
-    """The last heartbeat of each name that ever wrote one, which several processes of a host may write."""
+    """The last heartbeat of each name that ever had one. Several processes of a host may share a name."""
     now, times = await journal.written(HEARTBEATS_PREFIX)
     signs: dict[str, Sign] = {}
     for key, at in times.items():
@@ -256,12 +264,13 @@ async def last_signs(journal: Journal) -> dict[str, Sign]:
             key.removeprefix(HEARTBEATS_PREFIX).rpartition("/")[0],
             Sign.of(key, now - at),
         )
+        # living ones first: an idle one's heartbeat may be older than that of one that is gone
         signs[name] = min(sign, signs.get(name, sign), key=lambda each: (not each.alive, each.age))
     return signs
 
 
 async def living_heartbeats(journal: Journal) -> dict[str, list[Heartbeat]]:
-    """Those of living processes by their names, the last one at the end."""
+    """The heartbeats of living processes, by name; of each name, the last one is at the end."""
     now, times = await journal.written(HEARTBEATS_PREFIX)
     alive = [key for key, at in times.items() if Sign.of(key, now - at).alive]
     found: dict[str, list[Heartbeat]] = {}

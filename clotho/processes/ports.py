@@ -16,6 +16,7 @@ def free_port() -> int:
     It stays bound here without listening: a server that lets addresses be reused, as most do, can listen at it.
     """
     reservation = socket.socket()
+    # Linux lets two sockets bind one port if both have this option and neither listens
     reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reservation.bind((HOST, 0))
     _reserved.append(reservation)

@@ -38,12 +38,14 @@ class ProcessSlot:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for number in count():
+            # O_CLOEXEC: a child that inherited the lock would hold the slot beyond this process's end
             descriptor = os.open(folder / f"{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
                 continue
+            # never closed: the kernel frees the slot when the process ends, however it does
             self._descriptor = descriptor
             self.number = number
             return

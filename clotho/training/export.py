@@ -19,7 +19,7 @@ from clotho.training.siblings import Exclusion
 
 
 class TokenExport:
-    """The rows of a run's finished groups; `left_out` counts the groups without, by reason, as they are read."""
+    """The rows of a run's finished groups. `left_out` counts, by reason, the groups read so far that have none."""
 
     def __init__(self, journal: Journal, run: str, exclude: Collection[Disturbance] = ()) -> None:
         self._journal = journal
@@ -74,6 +74,7 @@ def _schema(pyarrow: Any) -> Any:
         "logprobs": pyarrow.list_(number),
         "versions": pyarrow.list_(version),
     }
+    # named, not inferred: groups are written one by one, and the first may have only nulls in a column
     return pyarrow.schema([(name, types.get(name, text)) for name in TrainingRow.model_fields])
 
 

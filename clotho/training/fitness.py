@@ -57,6 +57,7 @@ def check_logprobs(branch: Branch) -> None:
     if bad is not None:
         raise GroupRejected(Rejection.NON_FINITE, f"{name} has a token of logprob {bad}")
     for span in branch.spans:
+        # raw logprobs are those of temperature 1 without truncation: a trainer's ratios to them would be wrong
         if span.logprobs_mode != "processed" and (reshaping := span.sampling.distribution_changes):
             raise GroupRejected(
                 Rejection.BIASED,

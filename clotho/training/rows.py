@@ -74,10 +74,12 @@ async def training_groups(
     for group, entry in await scored_groups(journal, run):
         try:
             siblings = await read_siblings(journal, entry)
+            # in a thread: long groups would hold up the event loop
             yield await asyncio.to_thread(training_group, group, entry, siblings, exclusion=exclusion)
         except GroupRejected as rejected:
             yield rejected
         except JournalCorrupt as corrupt:
+            # one damaged group mustn't end the export of the others
             yield GroupRejected(Rejection.CORRUPT, str(corrupt))
 
 
@@ -110,6 +112,7 @@ def _rows(group: str, sibling: Sibling) -> Iterator[TrainingRow]:
                 "sampled_by": branch.rollout,
                 "ids": branch.ids,
                 "mask": branch.mask,
+                # servers round to just above 0, which `check_logprobs` lets pass; trainers mustn't see it
                 "logprobs": tuple(min(logprob, 0.0) for logprob in branch.logprobs),
                 "logprobs_mode": _common([span.logprobs_mode for span in branch.spans]),
                 "temperature": _common([span.sampling.temperature for span in branch.spans]),

@@ -106,6 +106,7 @@ async def read_siblings(journal: Journal, entry: GroupEntry) -> tuple[Sibling, .
     children = await asyncio.gather(*(all_descendants(journal, transcript) for transcript in transcripts))
     attributed = any(children) and await are_attributed(journal, run_of(entry.siblings[0].rollout))
     siblings = list(zip(entry.siblings, transcripts, children, strict=True))
+    # in a thread: branches of long transcripts take time to build
     return await asyncio.to_thread(
         lambda: tuple(
             Sibling.of(summary, transcript, entry.repairs, did, attributed)

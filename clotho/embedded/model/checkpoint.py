@@ -74,6 +74,7 @@ def read_checkpoint(directory: Path) -> Checkpoint:
     path = directory / "model.safetensors"
     content = path.read_bytes()
     try:
+        # the package has no types
         stored = deserialize(content)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
         raise InvalidInput(f"{path}: {error}") from error

@@ -66,11 +66,12 @@ class Engine:
             return len(self._running) + len(self._waiting)
 
     async def replace(self, policy: Policy) -> None:
-        """Sample from other weights: once this returns, every token is. Raises EngineStopped."""
+        """Switch to other weights: all tokens sampled after this returns are theirs. Raises EngineStopped."""
         replaced: Future[None] = Future()
         with self._changed:
             if not self.alive:
                 raise EngineStopped
+            # callers take turns: an earlier one that isn't taken up yet would never be answered
             self._replacement = policy, replaced
             self._changed.notify()
         await asyncio.wrap_future(replaced)
@@ -94,6 +95,7 @@ class Engine:
                 if step.ending is not None:
                     return
         finally:
+            # only the engine's thread takes it out, between two steps: a step may be computing it now
             request.cancelled = True
 
     def _run(self) -> None:
@@ -126,6 +128,7 @@ class Engine:
             return
         policy, replaced = self._replacement
         self.policy = policy
+        # keys and values of other weights would give wrong logits
         self._prefixes = PrefixStore(REMEMBERED_TOKENS)
         for request in (*self._running, *self._waiting):
             request.generation.continue_with(policy)
@@ -138,6 +141,7 @@ class Engine:
         logprobs = log_softmax(self.policy.model.extend([extension for _, extension in batch]))
         delivered = []
         for (request, _), row in zip(batch, logprobs, strict=True):
+            # a part of its prompt is still to be computed: this row is no prediction of the answer
             if request.generation.unseen:
                 continue
             step = request.generation.advance(row)
@@ -158,10 +162,12 @@ class Engine:
                 if cold:
                     continue
                 self._prefixes.fill(cache, request.prompt)
+                # added before it is computed: siblings of the next step find as much of it as there is by then
                 self._prefixes.add(cache)
                 tokens = request.generation.unseen
             cold = cold or len(tokens) > COLD_PROMPT
             if len(tokens) > 1:
+                # the rest is computed in further steps; single tokens of running generations don't count
                 tokens = tokens[:budget]
                 budget -= len(tokens)
             batch.append((request, Extension(cache, tokens)))
@@ -174,6 +180,7 @@ def _deliver(steps: Iterable[tuple[_Request, Step | EngineStopped]]) -> None:
     for request, step in steps:
         by_loop.setdefault(request.loop, []).append((request, step))
     for loop, delivered in by_loop.items():
+        # asyncio's queues aren't safe to use from another thread
         loop.call_soon_threadsafe(_put_all, delivered)
 
 

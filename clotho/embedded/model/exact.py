@@ -41,6 +41,7 @@ class Linear:
 
     def __init__(self, weight: Array, bias: Array | None = None) -> None:
         rounded = round_to_grid(weight, WEIGHT_BITS)
+        # bits that the sum may grow by: rows are rounded so that every partial sum still fits the mantissa
         largest_row_sum = max(1.0, float(np.abs(rounded).sum(axis=1).max()))
         self._bits = MANTISSA_BITS - WEIGHT_BITS - ceil(log2(largest_row_sum))
         self._weight = np.ascontiguousarray(rounded.T)
@@ -60,6 +61,7 @@ def attention(queries: Array, keys: Array, values: Array, first_position: int) -
     heads, group, new, size = queries.shape
     scores = queries.reshape(heads, group * new, size) @ keys.swapaxes(1, 2)
     if new > 1:
+        # exp(-inf) is exactly 0: masked keys change no bit of a sum
         later = np.arange(keys.shape[1])[None, :] > (first_position + np.arange(new))[:, None]
         scores.reshape(heads, group, new, -1)[:, :, later] = -np.inf
     numerators = round_to_grid(np.exp(scores - scores.max(axis=-1, keepdims=True)), SUMMAND_BITS)

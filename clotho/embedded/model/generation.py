@@ -86,6 +86,7 @@ class Generation:
         )
 
     def _ending(self, token: int, sampled: int) -> tuple[str, Ending | None]:
+        # as in vLLM, an end of sequence is reported without its token, even if that is among the stop tokens
         if token in self._eos:
             return self._text.finish(), Ending("stop")
         if token in self._parameters.stop_token_ids:
@@ -99,9 +100,13 @@ class Generation:
 
 
 def score_prompt(policy: Policy, prompt: list[int], count: int) -> list[tuple[Likelihood, ...]]:
-    """Logprobs of each position's own token and the `count` most likely ones; none for the first. Blocks."""
+    """Logprobs of each position's own token and the `count` most likely ones; none for the first.
+
+    It blocks while it computes.
+    """
     cache = KeyValueCache(policy.model.architecture)
     rows: list[tuple[Likelihood, ...]] = [()]
+    # a token at a time: `extend` returns the logits after the last one alone
     for token, following in pairwise(prompt):
         logprobs = log_softmax(policy.model.extend([Extension(cache, [token])]))[0]
         named = dict.fromkeys([following, *_most_likely(logprobs, count)])

@@ -23,6 +23,7 @@ class KeyValueCache:
 
     def reserve(self, length: int) -> None:
         if length > self.keys.shape[2]:
+            # with room to spare: arrays that grew at every token would be copied at every token
             capacity = min(self._limit, length + CAPACITY_STEP)
             self.keys = _widen(self.keys, capacity)
             self.values = _widen(self.values, capacity)
@@ -54,6 +55,7 @@ class PrefixStore:
     def add(self, cache: KeyValueCache) -> None:
         self._caches.append(cache)
         kept = sum(len(each.tokens) for each in self._caches)
+        # the newest stays, however long: it was added for a prompt that its siblings have in common
         while kept > self._token_budget and len(self._caches) > 1:
             kept -= len(self._caches.pop(0).tokens)
 
@@ -67,6 +69,7 @@ class PrefixStore:
         if source is not None:
             self._caches.remove(source)
             self._caches.append(source)
+            # one token is always computed: the logits after it begin the answer
             cache.adopt(source, min(longest, len(prompt) - 1))
 
 

@@ -42,6 +42,7 @@ class EmbeddedModelServer:
 
     async def start(self) -> None:
         """Start and wait until requests are answered."""
+        # a port that is in use is told as such, and not by the end of a log
         claim(self._port)
         self.process = self._process()
         await self.process.start()

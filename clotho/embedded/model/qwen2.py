@@ -54,6 +54,7 @@ class Qwen2:
         for index, layer in enumerate(self._layers):
             hidden = hidden + layer.attend(index, hidden, rotation, extensions, spans)
             hidden = hidden + layer.feed_forward(hidden)
+        # only after all layers: `attend` takes a cache's length for the position of its new tokens
         for extension in extensions:
             extension.cache.tokens.extend(extension.tokens)
         last = hidden[[span.stop - 1 for span in spans]]
@@ -76,6 +77,7 @@ class _Layer:
         self._output = Linear(named("self_attn.o_proj.weight"))
         self._gate_up = Linear(np.concatenate([named("mlp.gate_proj.weight"), named("mlp.up_proj.weight")]))
         self._down = Linear(named("mlp.down_proj.weight"))
+        # a query and a key have as many bits each, and a head's products are added up
         self._key_bits = (MANTISSA_BITS - ceil(log2(architecture.head_size))) // 2
         largest = _largest_value(
             named("self_attn.v_proj.weight") * self._input_norm, named("self_attn.v_proj.bias")

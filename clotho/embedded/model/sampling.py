@@ -49,6 +49,7 @@ def choose(
         logprobs[list(forbidden)] = -np.inf
     if parameters.temperature == 0:
         return int(logprobs.argmax())
+    # shifted, so that the largest weight is 1 at any temperature and can't overflow
     weights = np.exp((logprobs - logprobs.max()) / parameters.temperature)
     cumulated = _truncate(weights, parameters).cumsum()
     drawn = uniform(parameters.seed, position) * cumulated[-1]
@@ -73,6 +74,7 @@ def _truncate(weights: Array, parameters: SamplingParameters) -> Array:
         order = (-weights).argsort(kind="stable")
         before = weights[order].cumsum() - weights[order]
         left_out = order[before > parameters.top_p * weights.sum()]
+        # rounding mustn't leave out the most likely token, too
         left_out = left_out[left_out != order[0]]
         weights = weights.copy()
         weights[left_out] = 0.0

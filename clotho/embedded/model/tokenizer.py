@@ -129,7 +129,9 @@ def _chat_template(directory: Path) -> tuple[Template, dict[str, str]]:
     file = directory / "chat_template.jinja"
     text = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
     if isinstance(text, list):
+        # older files name several templates
         text = next((each["template"] for each in text if each["name"] == "default"), None)
+    # sandboxed: a template is code that comes with the weights
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
     )

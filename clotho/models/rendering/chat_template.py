@@ -38,6 +38,7 @@ class ChatTemplate:
         self._inlines = False
         # Most templates write a call's arguments as JSON themselves; some take the text of the OpenAI API.
         self._parsed = self._accepts_calls(parsed=True) or not self._accepts_calls(parsed=False)
+        # tried last, with `_parsed` and `_inlines` as they are by then: `__call__` goes by both
         thought = [ASKED, _turn(SAID[0], THOUGHT)]
         self._inlines = keep_reasoning and THOUGHT not in self._attempt(thought)
 
@@ -57,6 +58,7 @@ class ChatTemplate:
             one, other = (self([ASKED, _turn(text), ASKED], (), add_generation_prompt=True) for text in SAID)
         except InvalidInput:
             return {}
+        # templates may write white space before the token
         after = _common_end(one, other).lstrip()
         return {token: id for token, id in self._tokenizer.added.items() if after.startswith(token)}
 
@@ -82,6 +84,7 @@ class ChatTemplate:
         if not (one.startswith(before) and other.startswith(before)):
             return None
         after = _common_end(one, other)
+        # the template leaves out what the assistant said, or its reasoning: what was sampled isn't in its history
         if one == other or (reasoning and reasoning not in one.removesuffix(after)):
             return None
         closings = [at for end in ends if (at := after.find(end)) >= 0]

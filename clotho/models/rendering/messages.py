@@ -59,6 +59,8 @@ def drop_marks(tokenizer: Any) -> None:
 
 
 def _any_of(tokens: Collection[str]) -> re.Pattern[str] | None:
+    # longest first: of two tokens that begin alike, the longer one is the one that a tokenizer finds; a mark can't
+    # be put into a single character
     markable = sorted((token for token in tokens if len(token) > 1), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, markable))) if markable else None
 
@@ -127,9 +129,11 @@ def _arguments(written: str, literals: Literals, parsed: bool) -> JsonValue:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
+        # never an error: what a model once wrote would fail every later turn
         written = shown = json.dumps({"arguments": written}, ensure_ascii=False)
     if not parsed:
         return literals.escape_message(written)
+    # marks are put into the text as JSON, so that keys and nested values have theirs, too
     arguments: JsonValue = json.loads(literals.escape_message(shown))
     return arguments
 

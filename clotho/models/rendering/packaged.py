@@ -61,6 +61,7 @@ class PackagedRenderer(Renderer):
             for_template(new_messages, self._tokenizer.literals),
             tools=list(tools) or None,
         )
+        # checked here, too: nothing else keeps changed tokens from being trained on
         if bridged is None or bridged.token_ids[: len(previous)] != previous:
             return None
         return tuple(bridged.token_ids)
@@ -81,7 +82,7 @@ class PackagedRenderer(Renderer):
 
 
 def names() -> tuple[str, ...]:
-    """The renderers that the package has; its generic one never bridges, and Clotho has another in its stead."""
+    """The package's renderers, without its generic one, which never bridges: TemplateRenderer takes its place."""
     configs, *_ = get_args(renderers.RendererConfig)
     every = {config.model_fields["name"].default for config in get_args(configs)}
     return tuple(sorted(every - {"auto", "custom", "default"}))

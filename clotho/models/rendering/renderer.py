@@ -24,7 +24,7 @@ class ReadAnswer(FrozenModel):
 
     @classmethod
     def of(cls, answer: ParsedAnswer, reasoning: str | None, turn_key: str) -> "ReadAnswer":
-        """White space around what is said is left out: templates put it there, and would once more."""
+        """Leave out white space around the texts: templates put it there, and would put it there again."""
         message = ChatMessage(
             role="assistant",
             content=strip_or_none(answer.content),
@@ -89,6 +89,7 @@ class Renderer(ABC):
         """
         if prior is not None:
             known = len(prior.messages)
+            # compared as messages: an edited history would otherwise be extended by what it no longer says
             if tuple(messages[:known]) == prior.messages:
                 bridged = self.bridge(prior.tokens.prompt_ids, prior.tokens.ids, messages[known:], tools)
                 if bridged is not None:

@@ -44,6 +44,7 @@ def open_renderer(
             f"tool-call parser {OWN!r} is that of a hand-coded renderer: name one with --renderer"
         )
     if tool_call_parser not in (None, OWN):
+        # an unknown name is told before the tokenizer is loaded, and maybe downloaded
         parser(tool_call_parser)
     loaded = Tokenizer(tokenizer)
     names = [chosen] if chosen != TEMPLATE else []

@@ -56,6 +56,8 @@ class TemplateRenderer(Renderer):
             return None
         if continuation is None:
             return None
+        # a turn that was cut off lacks its closing token: it is added, masked, as nobody sampled it; one that ended
+        # with another token than the template's can't be extended
         closing, *rest = self._tokenizer.encode(continuation)
         last = completion_ids[-1] if completion_ids else None
         if last == closing:
@@ -64,5 +66,6 @@ class TemplateRenderer(Renderer):
 
     def _reasoned(self, ids: TokenIds) -> bool:
         added = self._tokenizer.added
+        # where think tags are tokens, ids are looked through before a whole conversation is decoded
         possible = any(tag not in added or added[tag] in ids for tag, _ in TAGS)
         return possible and has_reasoning(self._tokenizer.decode(ids))

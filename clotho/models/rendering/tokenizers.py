@@ -36,6 +36,7 @@ class Tokenizer:
             self.loaded = _loaded(name)
             config, generation = _described(name, "config.json"), _described(name, "generation_config.json")
         except (OSError, ValueError) as error:
+            # transformers raises OSError for an outage and for an unknown name alike
             if isinstance(error.__cause__, LocalEntryNotFoundError) and not HF_HUB_OFFLINE:
                 raise _unavailable(name, error) from error
             raise InvalidInput(
@@ -58,6 +59,7 @@ class Tokenizer:
     def _literals(self, special: set[str]) -> Literals:
         """The marks that keep special tokens out of texts; none for a custom tokenizer, which keeps marks."""
         if not self.loaded.is_fast:
+            # `drop_marks` needs the pre-tokenizer of a fast one
             return Literals((), ())
         drop_marks(self.loaded)
         template = str(self.loaded.chat_template)
@@ -89,10 +91,12 @@ class Tokenizer:
 def _require_hub(name: str) -> None:
     """Raise TokenizerUnavailable where nothing of it is on this machine, and the hub doesn't answer."""
     kept = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
+    # a hub's name has one slash at most
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if HF_HUB_OFFLINE or is_path or Path(name).is_dir() or kept.is_dir():
         return
     try:
+        # any answer will do: what the hub has of this name is its client's to say
         httpx.head(ENDPOINT, timeout=HUB_SECONDS)
     except httpx.HTTPError as error:
         raise _unavailable(name, error) from error

@@ -61,6 +61,7 @@ def typed_text(arguments: str, properties: dict[str, Any]) -> str:
         if not isinstance(sampled, dict):
             return arguments
         corrected = encode(typed(sampled, properties))
+        # what needs no correction stays as the model wrote it, white space included
         return arguments if corrected == encode(sampled) else corrected
     except ValueError:
         return arguments
@@ -134,6 +135,7 @@ def _json(text: str) -> JsonValue:
     """The value that `text` holds, or `text` itself, also if the value can't be written as JSON again."""
     try:
         value: JsonValue = decode(text)
+        # Python reads NaN and Infinity, which no other reader of JSON takes
         encode(value, finite=True)
     except ValueError:
         return text

@@ -52,6 +52,7 @@ class HermesParser:
                 return _call(parsed), closing.end()
         except ValueError:
             pass
+        # from the start of the block: JSON that can't be read has no end of its own
         malformed = self._end.search(text, start)
         assert malformed is not None
         return None, malformed.end()

@@ -15,6 +15,7 @@ def decode(text: str) -> Any:
     """Decode JSON as models write it. Raises ValueError."""
     try:
         return _shallow(json.loads(text))
+    # the interpreter's own limit, which `require_shallow` would be too late for
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

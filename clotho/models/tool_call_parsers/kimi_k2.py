@@ -46,7 +46,7 @@ def _call(block: Block, tools: Sequence[ToolSchema]) -> ParsedCall | Unread:
 
 
 def _identity(head: str) -> tuple[str | None, str]:
-    """The id that `head` is, and the name in it; no id and no name where it is none."""
+    """The id and the name of a call whose `head` is an id; None and no name for any other head."""
     identifier = IDENTIFIER.match(head)
     name = identifier[0].partition(":")[0].removeprefix("functions.").strip() if identifier else ""
     return (identifier[0].strip(), name) if identifier and name else (None, "")

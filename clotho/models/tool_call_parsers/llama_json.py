@@ -29,6 +29,7 @@ class LlamaJsonParser:
             try:
                 call, end = _call_at(text, start)
             except ValueError:
+                # a brace in the middle of prose is no call that went wrong
                 begun = bool(calls) or not before
                 return ParsedAnswer(content=text or None, malformed=int(begun))
             calls.append(call)

@@ -24,6 +24,8 @@ from clotho.models.tool_call_parsers.markup import Block, PlainText, Segment, Un
 from clotho.models.tool_call_parsers.parser import ParsedAnswer, ParsedCall, parsed_call
 
 MARK = "[TOOL_CALLS]"
+# possessive, so that hostile text takes linear time; the group within is atomic, since Python before 3.11.5 takes a
+# possessive repeat of alternatives wrongly
 AS_ARRAY = re.compile(r"\[TOOL_CALLS\](?:(?>\s|\[TOOL_CALLS\]))*+(?!\[ARGS\])[\[{]")
 NAME_END = re.compile(r"\[ARGS\]|(?=\{)")
 

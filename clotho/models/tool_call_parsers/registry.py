@@ -38,6 +38,7 @@ FAMILIES = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
         (r"hermes", "hermes"),
+        # a distilled model is named after two families, and which one's dialect it writes isn't said
         (r"distill", None),
         (r"qwen3[-_.]?coder|qwen3[._][5-9]", "qwen3_coder"),
         (r"qwen|qwq", "qwen"),

@@ -76,6 +76,7 @@ def create_app(engine: Engine, model_name: str, weights: Path, access: Access) -
     async def reload(request: Request) -> Response:
         """Read the server's own folder again, as vLLM's development mode does; a client can't name another."""
         await serving.read(request, RpcRequest)
+        # one at a time: the engine holds one replacement
         async with reloading:
             try:
                 policy = await asyncio.to_thread(engine.policy.with_weights, weights)
@@ -154,12 +155,14 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        # only now: who reads the line may ask at once
         if self.started and sockets:
             host, port, *_ = sockets[0].getsockname()
             sys.stdout.write(f"{READY}http://{f'[{host}]' if ':' in host else host}:{port}\n")
             sys.stdout.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # first: open requests end with an error, which uvicorn then has time to send
         await asyncio.to_thread(self._engine.stop)
         await super().shutdown(sockets)
 

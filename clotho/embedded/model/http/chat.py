@@ -62,6 +62,7 @@ class _Chat(Answer[ChatRequest]):
             async for step in running:
                 steps.append(step)
                 text += step.text
+                # a client that has got a call as text can't take it back
                 certain = _before_a_call(text) if self._parses_calls else len(text)
                 content, shown, calls = text[shown:certain], max(certain, shown), list[Json]()
                 if step.ending is not None:

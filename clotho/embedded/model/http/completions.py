@@ -23,6 +23,7 @@ async def complete(serving: Serving, request: Request) -> Response:
     if asked.prompt_logprobs is not None:
         if asked.stream:
             raise Refusal(400, "prompt_logprobs are not streamed.", param="prompt_logprobs")
+        # in a thread of its own, beside the engine's: scoring only reads the weights
         rows = await asyncio.to_thread(score_prompt, serving.policy, prompt, asked.prompt_logprobs)
         answer.prompt_logprobs = [answer.candidates(row) for row in rows]
     return await answer.respond(request)

@@ -58,6 +58,7 @@ class SamplingFields(Body):
     def parameters(self, max_tokens: int, alternatives: int) -> SamplingParameters:
         """The sampling parameters of the request, with a random seed if it names none."""
         return SamplingParameters(
+            # the answer's body names it, so that a client can repeat the answer
             seed=secrets.randbits(63) if self.seed is None else self.seed,
             max_tokens=max_tokens,
             temperature=1.0 if self.temperature is None else self.temperature,

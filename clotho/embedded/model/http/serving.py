@@ -74,6 +74,7 @@ class Serving:
 
     def encoded(self, text: str) -> list[int]:
         """The tokens of `text`. Blocking, but for no longer than a prompt that fits. Raises Refusal."""
+        # a text that can't fit is refused before it is tokenized, which takes time in proportion to its length
         self.check_length(len(text) // (CHARACTERS_SAVED * self.policy.tokenizer.longest))
         return self.policy.tokenizer.encode(text)
 
@@ -121,7 +122,7 @@ class Answer(ABC, Generic[RequestT]):
 
     @abstractmethod
     def choice(self, steps: Sequence[Step], all_steps: Sequence[Step]) -> Json:
-        """`steps`, the last of `all_steps`, which is what there is of the generation."""
+        """The choice with `steps`, the last ones of `all_steps`, which are all that is sampled so far."""
 
     async def respond(self, request: Request) -> Response:
         if self.asked.stream:
