@@ -32,19 +32,21 @@ def command(program: str, *arguments: str) -> list[str]:
 
 
 def unversioned_worker(store: str, temporal: str) -> list[str]:
-    """The command line of workers for a Temporal server of Clotho's own, on which no version was made current."""
+    """The command line of workers without a build id, for a Temporal server that Clotho started."""
+    # a build id in the user's environment would leave these workers without work
     return ["env", "CLOTHO_WORKER__BUILD_ID=", *command("worker", "--store", store, "--temporal", temporal)]
 
 
 def replace_process(program: str, *arguments: str) -> NoReturn:
     """Replace this process by `program`."""
     argv = command(program, *arguments)
+    # exec: signals and the exit status are the program's, with no process in between
     os.execv(argv[0], argv)
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Exempt what is imported meanwhile from garbage collection: it lives as long as the process.
+    """Exempt modules that the block imports from garbage collection: they live as long as the process.
 
     Collections took a quarter of `clotho worker --help`, and 7 % of a busy worker's processor time.
     """
@@ -52,6 +54,7 @@ def importing() -> Iterator[None]:
     try:
         yield
     finally:
+        # frozen, not just left alone: every later collection would walk the modules again
         gc.freeze()
         gc.enable()
 

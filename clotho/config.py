@@ -33,6 +33,7 @@ CONFIG_FILE = "clotho.yaml"
 STATE_FOLDER = ".clotho"
 SETTINGS_OF_COMMANDS = ("store", "temporal", "run", "dataset")
 """Sections that a run takes from the command that starts it, or by which workers are found."""
+# every command asks first: a server on this machine answers or refuses at once
 SERVICES_SECONDS = 0.5
 PREFIX, DELIMITER = "CLOTHO_", "__"
 TOKEN_VARIABLE = "CLOTHO_TOKEN"
@@ -93,7 +94,8 @@ class SandboxSettings(FrozenModel):
     """Seconds that a sandbox outlives the last renewal by its host's workers."""
 
     def folder_of(self, store: str) -> Path:
-        """Leases are named by a store's rollouts: the sandboxes of two stores are kept apart."""
+        """Folder of one store's sandboxes: leases are named after rollouts, and two stores may share the names."""
+        # hashed: a store's name may be a long path, or a URL
         return self.root / hashlib.sha256(store.encode()).hexdigest()[:16]
 
 
@@ -156,6 +158,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # the first source wins
         return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
 
 
@@ -182,6 +185,7 @@ def load_settings(store: str | None = None, temporal: str | None = None) -> Sett
         raise InvalidInput(f"{CONFIG_FILE} is not valid YAML: {' '.join(str(error).split())}") from error
     except SettingsError as error:
         raise InvalidInput(f"configuration: {error}") from error
+    # last, since the errors above but YAML's are ValueErrors: here the file holds no mapping
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"{CONFIG_FILE} must hold names and values, one `name: value` a line") from error
 
@@ -190,13 +194,14 @@ def development_services(settings: Settings) -> DevelopmentServices | None:
     """The `clotho dev` that serves the store of `settings`, if one runs."""
     try:
         services = DevelopmentServices.model_validate_json(settings.services_file.read_bytes())
+    # no file is the usual case: no `clotho dev` has run for this store
     except (OSError, ValidationError):
         return None
     return services if services.answer() else None
 
 
 class SettingsFile(FrozenModel):
-    """Workers' settings of a clotho.yaml, as a process read it. Digests, since others read the store too."""
+    """Workers' settings in a clotho.yaml, as a process read them: as digests, since others read the store, too."""
 
     path: str
     digests: dict[str, str] = {}
@@ -209,7 +214,7 @@ class SettingsFile(FrozenModel):
 
 
 def read_settings_file() -> SettingsFile:
-    """The clotho.yaml of this folder; without settings where there is none."""
+    """Read the clotho.yaml of this folder; the result has no settings where there is none."""
     path = Path(CONFIG_FILE).absolute()
     read = yaml.safe_load(path.read_text()) if path.is_file() else None
     sections = read if isinstance(read, dict) else {}
@@ -231,12 +236,13 @@ def _with_services(settings: Settings) -> Settings:
     if (services := development_services(settings)) is None:
         return settings
     found = {"default_address": services.temporal, "ui": services.ui}
+    # only what was given outranks the services' addresses, and no default
     given = settings.temporal.model_dump(exclude_unset=True)
     return settings.model_copy(update={"temporal": settings.temporal.model_copy(update={**found, **given})})
 
 
 def _refuse_unknown_variables() -> None:
-    """One that is mistyped would be ignored."""
+    """Raise InvalidInput for a variable of Clotho's that is no setting: a mistyped one would be ignored."""
     known = [TOKEN_VARIABLE, *(PREFIX + name.upper() for name in _names(settings_class()))]
     for variable in sorted(os.environ):
         if variable.upper().startswith(PREFIX) and variable.upper() not in known:
@@ -274,6 +280,7 @@ def secret(variable: str, what: str = "the key of the model server") -> str:
     checked_variable_name(variable)
     if (value := _received_keys.get(variable, os.environ.get(variable))) is None:
         raise InvalidInput(f"environment variable {variable} is not set; it must hold {what}")
+    # stripped: a key out of a file ends in a newline
     if not ((stripped := value.strip()).isascii() and stripped.isprintable()):
         raise InvalidInput(f"environment variable {variable} holds characters that no key has")
     return stripped
@@ -308,7 +315,8 @@ _received_keys: dict[str, str] = {}
 
 
 def receive_keys() -> None:
-    """Read the keys that the process which started this one has left in a pipe, if it has."""
+    """Read the keys of model servers from the parent process's pipe, if it has left one."""
+    # taken out: it is no setting, and in a child of this process the number is another descriptor
     if (descriptor := os.environ.pop(KEYS_PIPE, None)) is not None:
         with os.fdopen(int(descriptor)) as pipe:
             _received_keys.update(json.load(pipe))
@@ -337,6 +345,7 @@ def environment_for_authors(names: Iterable[str]) -> dict[str, str]:
 def engine_socket() -> str | None:
     """The address of the first usual socket of Docker or podman that this user may use, if there is one."""
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+    # a user's own engine before the machine's, which is root's
     usual = (
         runtime / "podman" / "podman.sock",
         runtime / "docker.sock",
@@ -344,11 +353,12 @@ def engine_socket() -> str | None:
         Path("/var/run/docker.sock"),
         Path("/run/podman/podman.sock"),
     )
+    # a socket that is there may be another user's: Docker's is root's and its group's
     return next((f"unix://{path}" for path in usual if os.access(path, os.R_OK | os.W_OK)), None)
 
 
 def cache_folder() -> Path:
-    """Per user and shared between checkouts."""
+    """Clotho's cache folder of this user, which checkouts share."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clotho"
 
 

@@ -90,6 +90,7 @@ class DatasetConfig(FrozenModel):
         Raises InvalidInput where there is no such file or folder.
         """
         path = Path(self.source).expanduser()
+        # a name without a path in front may still be a folder here
         if self.kind == "hub" and not path.is_dir():
             return self
         path = path.resolve()

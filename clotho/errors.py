@@ -2,7 +2,8 @@
 
 ClothoError
 ├── InvalidInput            names, configuration, items, fingerprints: the user can correct it
-│   └── EnvironmentUnknown  the environment isn't on this host
+│   ├── EnvironmentUnknown  the environment isn't on this host
+│   └── LeaseElsewhere      the lease's sandbox lives on another host
 ├── ModelRejected           a permanent refusal of the model server: 401, 403, unknown model
 ├── ServiceRejected         a service that a tool uses refuses for good: no key, or a wrong one
 ├── InexactTokens           a server's tokens can't be trained on: ids or logprobs missing, or not finite
@@ -235,7 +236,7 @@ class SandboxUnavailable(Unavailable):
 
 
 class GradingSandboxLost(SandboxUnavailable):
-    """The sandbox that a verifier has beside the agent's is gone, which the agent's outlives.
+    """A verifier's own sandbox, beside the agent's, is gone; the agent's is still there.
 
     `exhausted` is as in SandboxLost.
     """
@@ -257,5 +258,6 @@ def truncate_middle(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
     """`text` cut to `limit` characters, the middle left out."""
     if len(text) <= limit:
         return text
+    # two thirds for the end: there a traceback names its error
     head = limit // 3
     return f"{text[:head]} … {text[-(limit - head - 3) :]}"

@@ -38,6 +38,7 @@ def for_line(text: str) -> str:
 
 def for_markdown(text: str) -> str:
     """`text` on one line as a code span, in which neither Markdown nor HTML nor links mean anything."""
+    # a backtick would end the span, and an empty span is no span
     return f"`{for_line(text).replace('`', 'ˋ') or ' '}`"
 
 
@@ -54,5 +55,6 @@ def _picture(found: re.Match[str]) -> str:
 
 
 def _code(found: re.Match[str]) -> str:
+    # JSON writes characters beyond U+FFFF as two codes; surrogates of their own can't be encoded otherwise
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

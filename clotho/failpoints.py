@@ -73,15 +73,18 @@ class FailPoint:
         elif next(self._passes) == self.hit:
             if self.action == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            # in a thread: the process's other steps and heartbeats go on
             await asyncio.to_thread(self._pause, subject)
 
     def _pause(self, subject: str) -> None:
         try:
+            # never removed: of all processes, also of those started later, one stops once
             Path(f"{self.file}.taken").touch(exist_ok=False)
         except FileExistsError:
             return
         unfinished = Path(f"{self.file}.unfinished")
         unfinished.write_text(f"{os.getpid()} {subject}")
+        # renamed, so that a test that sees the file finds process and subject in it
         unfinished.rename(self.file)
         while self.file.exists():
             time.sleep(POLL_SECONDS)

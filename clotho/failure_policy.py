@@ -120,6 +120,7 @@ class FailurePolicy:
 
 REFUSAL = FailurePolicy()
 OUTAGE = FailurePolicy(step=StepAction.RETRY)
+# a fault of the run's settings: every sibling, and every other group, would meet it
 OF_THE_RUN = FailurePolicy(sibling=SiblingAction.FAIL, group=GroupAction.WAIT)
 OF_THE_AUTHOR = FailurePolicy(
     step=StepAction.RETRY,
@@ -144,6 +145,7 @@ POLICIES: dict[str, FailurePolicy] = {
     CommandConflict.__name__: REFUSAL,
     FileRefused.__name__: REFUSAL,
     WorkspaceRefused.__name__: REFUSAL,
+    # a sibling fails with one of these two only where restoring has failed, too: a new one can go on
     SandboxLost.__name__: FailurePolicy(sandbox=SandboxAction.RESTORE, sibling=SiblingAction.REPLACE),
     SandboxDisrupted.__name__: FailurePolicy(sandbox=SandboxAction.RESTORE, sibling=SiblingAction.REPLACE),
     SandboxFenced.__name__: FailurePolicy(sandbox=SandboxAction.NEXT_LEASE),
@@ -163,6 +165,7 @@ POLICIES: dict[str, FailurePolicy] = {
     GradingSandboxLost.__name__: OUTAGE,
     TakenOver.__name__: OUTAGE,
     HostUnavailable.__name__: OUTAGE,
+    # of these three Temporal has ended the work itself: no attempt at a step is left
     TIMED_OUT: REFUSAL,
     CANCELLED: FailurePolicy(
         sibling=SiblingAction.FAIL, group=GroupAction.DROP, dropped_as=Rejection.CANCELLED

@@ -21,5 +21,5 @@ class FrozenModel(BaseModel):
 
 
 def field_errors(error: ValidationError, whole: str = "") -> str:
-    """The fields that don't fit, and why, in one line; `whole` names what errors without a field are of."""
+    """The invalid fields, and why, in one line; `whole` is the name for errors of no single field."""
     return "; ".join(f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}" for each in error.errors())

@@ -18,20 +18,22 @@ def host_name(settings: Settings) -> str:
 
 
 def machine_id() -> str:
-    """This machine, told apart from others that have its name, its home or an image in common with it."""
+    """An id of this machine, which differs from those of machines that share its name, home or image."""
     boot = Path("/proc/sys/kernel/random/boot_id")
+    # the kept name is shared by machines of one home or image; the boot id is not
     parts = (_kept("machine", uuid.uuid4().hex), platform.node(), boot.read_text() if boot.exists() else "")
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]
 
 
 def _kept(name: str, new: str) -> str:
-    """What the cache folder keeps under `name`; it begins with `new`, all of it at once."""
+    """The text that the cache folder keeps under `name`: the `new` of the first caller, written whole."""
     path = cache_folder() / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         draft = path.with_name(f"{name}.{uuid.uuid4().hex}")
         draft.write_text(new)
         with suppress(FileExistsError):
+            # link, not write: of two processes that start at once both read the first one's name, whole
             path.hardlink_to(draft)
         draft.unlink()
     return path.read_text()

@@ -9,8 +9,10 @@ from pathlib import Path
 
 HOST_ERRNOS = frozenset(
     {
+        # EAGAIN: no more processes or threads; ENOLCK: no more locks
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.ENOLCK),
         *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
+        # ESTALE: a network file system lost the file; EUCLEAN: a damaged file system
         *(errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.EUCLEAN, errno.ENODEV, errno.ENXIO),
     }
 )
@@ -29,9 +31,10 @@ def is_host_failure(error: BaseException) -> bool:
 
 
 def raised_by_clotho(error: BaseException) -> bool:
-    """Whether the innermost code on the way to `error`, but libraries', is Clotho's own."""
+    """Whether Clotho's own code met `error`: the innermost frame outside of libraries is Clotho's."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
+        # an installed application is in the package, and has environments: an author's code, not Clotho's
         if PACKAGE in path.parents and "_application" not in path.parts:
             if frame.filename != AUTHORS_HAND:
                 return True
@@ -46,6 +49,7 @@ def _of_a_library(path: Path) -> bool:
 
 
 def is_thread_failure(error: BaseException) -> bool:
+    # Python has no class of its own for it
     return isinstance(error, RuntimeError) and str(error).startswith("can't start new thread")
 
 

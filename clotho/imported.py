@@ -17,5 +17,5 @@ def imported(name: str, what: str) -> Any:
 
 
 async def load(*modules: str) -> None:
-    """Import `modules` in a thread: half a second for a large one, in which the event loop would stand still."""
+    """Import `modules` in a thread: the event loop would stand still for half a second with a large one."""
     await asyncio.to_thread(lambda: list(map(importlib.import_module, modules)))

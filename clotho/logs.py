@@ -60,9 +60,11 @@ class _Json(logging.Formatter):
 def configure(form: LogFormat, process: str) -> None:
     """Log to standard error; `process` names the process in each line."""
     handler = logging.StreamHandler(sys.stderr)
+    # at the handler: a logger's filter doesn't see the records of loggers below it
     handler.addFilter(_Subject())
     text = _Text(f"%(asctime)s %(levelname)s {process} [%(subject)s] %(name)s: %(message)s")
     handler.setFormatter(_Json(process) if form == "json" else text)
+    # force: without it this does nothing where a package has set up a handler already
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     # Clotho logs requests and failed attempts itself, with the rollout's name.
     for chatty, level in (

@@ -122,8 +122,9 @@ def load(target: str) -> Any:
 
 
 def load_with_needs(plugin: Plugin, target: str) -> Any:
-    """What `target` of a plugin names. Raises InvalidInput with the `pip install` line for what it lacks."""
+    """Load a plugin's `target`. Raises InvalidInput with the `pip install` line for a missing package."""
     for module, package in plugin.needs.items():
+        # looked for, not imported: the target imports what it needs itself
         if find_spec(module) is None:
             raise InvalidInput(f"{plugin.name} needs what this brings: pip install '{package}'")
     return load(target)
@@ -131,8 +132,9 @@ def load_with_needs(plugin: Plugin, target: str) -> Any:
 
 @cache
 def plugins() -> Mapping[str, Plugin]:
-    """The installed plugins by name. Raises InvalidInput for an entry point that names none, or a name twice."""
+    """The installed plugins by name. Raises InvalidInput for an entry point without one, or two of one name."""
     found: dict[str, Plugin] = {}
+    # sorted: entry points come in the order of the folders on the path, which differs between machines
     for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         plugin = _loaded(point)
         if plugin.name in found:

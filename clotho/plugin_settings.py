@@ -29,6 +29,7 @@ def settings_sections() -> type[FrozenModel]:
     for name, plugin in plugins().items():
         if plugin.settings is not None:
             kinds[name] = load(plugin.settings)
+            # by the name that `Settings.of` looks up: another one would never be read
             if not issubclass(kinds[name], PluginSettings) or kinds[name].plugin != name:
                 raise InvalidInput(f"plugin {name!r}: {plugin.settings} holds no settings of it")
     sections = {name: (kind, kind()) for name, kind in kinds.items()}
@@ -98,6 +99,7 @@ def run_settings_here(sections: RunSections) -> list[RunPluginSettings]:
     Raises HostUnavailable for a plugin that isn't installed on this host, or not in a version that takes them.
     """
     if missing := sorted(sections.keys() - plugins().keys()):
+        # an outage, not the run's fault: the step is retried until the package is there
         raise HostUnavailable(
             f"the plugin {missing[0]} of this run isn't installed on this host: install its package there"
         )
@@ -105,7 +107,7 @@ def run_settings_here(sections: RunSections) -> list[RunPluginSettings]:
 
 
 def of_kind_here(kind: type[RunKind], fields: Mapping[str, JsonValue]) -> RunKind:
-    """Like `run_settings_here`, of one plugin by the class of its settings."""
+    """Like `run_settings_here`, for the one plugin whose settings are of this class."""
     return _as_read_here(kind.plugin, lambda: kind.model_validate(fields))
 
 

@@ -16,6 +16,7 @@ TEXTS = TypeAdapter(dict[str, str])
 
 def _object(text: str) -> dict[str, JsonValue]:
     """A JSON object, or NAME=VALUE,NAME=VALUE."""
+    # what is neither goes to JSON, whose error says what is wrong with it
     if text.lstrip().startswith("{") or "=" not in text:
         return FIELDS.validate_json(text)
     found: dict[str, JsonValue] = {}

@@ -14,11 +14,11 @@ Lookup = Callable[[str], str | None]
 def resolved(
     values: Mapping[str, str], where: str, variable: Lookup, readable: Collection[str] | None = None
 ) -> dict[str, str]:
-    """The values with those that are wholly a template replaced; all others are literal.
+    """`values`, with each that is a template as a whole replaced; all others are literal.
 
     `readable` names the variables that may be taken (None: any). A default is used where the variable isn't set or
-    not readable, not where it is empty. Raises InvalidInput for one that is missing without a default, and for a
-    name that isn't one.
+    not readable, not where it is empty. Raises InvalidInput for a variable that is missing and has no default,
+    and for a name that no variable can have.
     """
     found = {}
     for name, value in values.items():

@@ -1,8 +1,8 @@
 """Reading of JSON, TOML and YAML that comes from outside: from models, sandboxes, servers and data sets.
 
-The parsers take a few hundred characters for hours of work or gigabytes (YAML's merges), end in a RecursionError
-(nesting), or take time that grows faster than the text (TOML's dotted keys). So structure is counted before a text
-is parsed, in linear time, and YAML is read without aliases and merges.
+A few hundred characters can cost the parsers hours or gigabytes (YAML's merges), or end them in a RecursionError
+(nesting); others cost time that grows faster than the text (TOML's dotted keys). So the functions here count a
+text's structure in linear time before they parse it, and read YAML without aliases and merges.
 """
 
 import asyncio
@@ -64,8 +64,10 @@ def load_json(text: str | bytes, most_values: int = MAX_VALUES) -> Any:
     """The value of a JSON text; NaN and infinities aren't JSON. Raises Unreadable."""
     try:
         if isinstance(text, bytes):
+            # as json.loads decodes bytes
             text = text.decode(errors="surrogatepass")
         structure = JSON_STRING.sub("", text)
+        # a text has at most twice as many values as these, and one
         if structure.count(",") + structure.count("[") + structure.count("{") > most_values:
             raise Excessive(f"it has more than {most_values:,} values")
         _require_shallow(structure)
@@ -147,7 +149,7 @@ def values_in(value: Any) -> int:
 
 
 async def in_thread_if_long(length: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `work` on a text of `length` characters, which doesn't hold up the event loop."""
+    """Do `work` on a text of `length` characters; a long one goes to a thread, off the event loop."""
     if length <= LONG:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

@@ -14,6 +14,7 @@ class Background:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        # daemon: the interpreter's end doesn't wait for what a notebook has left under way
         threading.Thread(target=self._loop.run_forever, name="clotho", daemon=True).start()
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -22,10 +23,11 @@ class Background:
         try:
             return future.result()
         finally:
+            # Ctrl-C ends result() in this thread alone; without a cancel the work would go on in the other
             future.cancel()
 
     async def acall(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do `work` there, and await it here. A cancel reaches it."""
+        """Run `work` in that thread, and await it in the caller's loop. A cancel reaches it."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 

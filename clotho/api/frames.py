@@ -38,7 +38,7 @@ def rollout_rows(rollouts: Iterable[Rollout]) -> Iterator[Row]:
 
 
 def turn_rows(rollouts: Iterable[Rollout]) -> Iterator[Row]:
-    """Turns that the model answered: one that met its context's end has nothing to show."""
+    """A row for each turn that the model answered; a turn that overflowed the context has nothing to show."""
     for rollout in rollouts:
         for number, step in enumerate(rollout.transcript.steps):
             if (sampled := step.turn.sampled) is None:
@@ -64,6 +64,7 @@ def pandas_frame(rows: Iterable[Row]) -> pandas.DataFrame:
 
 
 def polars_frame(rows: Iterable[Row]) -> polars.DataFrame:
+    # by default polars takes the types of the first 100 rows, and fails on others later
     frame: polars.DataFrame = _package("polars").DataFrame(list(rows), infer_schema_length=None)
     return frame
 

@@ -211,11 +211,12 @@ class Run:
         return self._serve(lambda journal, client: work(Operations(journal, client), Target(self.name)))
 
     def _serve(self, work: Callable[[Journal, Client], Awaitable[Result]]) -> Result:
-        """Do it with services that serve the store, which are started where none run."""
+        """Do `work` with services of the store, which are started where none run."""
 
         async def serve() -> Result:
             settings = self._session.settings
             session, client = await sessions().serving(settings.store, settings.temporal.address, print)
+            # what was opened while no server answered is read with one from now on
             self._session = session
             return await work(session.journal, client)
 

@@ -17,11 +17,13 @@ KERNEL_FOLDER = "/ipykernel_"
 def main_class_code(kind: type) -> tuple[str, Code]:
     """The name of an environment of `__main__`, and a module with the class and what it uses.
 
-    Raises InvalidInput for one that needs something of `__main__` which can't be written down.
+    Raises InvalidInput for a class that needs a value of `__main__` that can't be written as source.
     """
     source = _module_source(kind)
+    # named after its source: a changed cell is another module, which no process has imported
     name = f"{KEPT_PREFIX}{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     code = Code(modules=(ModuleSource(name=name, path=f"{name}.py", package=False, source=source),))
+    # this process makes the environment by that name, too, for its configuration
     if name not in sys.modules:
         sys.meta_path.insert(0, KeptModules(code))
     return f"{name}:{kind.__name__}", code
@@ -39,6 +41,7 @@ def _module_source(kind: type) -> str:
         if name in wanted or name not in here:  # a builtin, or a name that is wrong here, too
             continue
         wanted.add(name)
+        # the name's value as it is now: a later cell may have bound it to something imported
         if name in definitions and getattr(here[name], "__module__", None) == "__main__":
             open_names += _globals_of(definitions[name])
         elif name not in imports:
@@ -48,6 +51,7 @@ def _module_source(kind: type) -> str:
                     f"or move {kind.__name__} into a module beside the notebook and import it"
                 )
             constants.append(f"{name} = {here[name]!r}")
+    # a statement once, though it binds several names
     lines = dict.fromkeys(text for name, text in imports.items() if name in wanted)
     defined = [text for name, text in definitions.items() if name in wanted]
     return "\n\n".join(["\n".join(lines), *constants, *defined]) + "\n"
@@ -64,6 +68,7 @@ def _statements() -> tuple[dict[str, str], dict[str, str]]:
                     bound = alias.asname or alias.name.partition(".")[0]
                     imports[bound] = ast.unparse(node)
             elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                # lineno is that of `class` or `def`, below the decorators
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
                 definitions.pop(node.name, None)  # a later definition comes after what it may use by then
                 definitions[node.name] = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
@@ -103,6 +108,7 @@ def _globals_of(source: str) -> set[str]:
 
 def _is_literal(value: object) -> bool:
     try:
+        # compared: an object may have the repr of another value
         return bool(ast.literal_eval(repr(value)) == value)
     except (ValueError, SyntaxError, RecursionError):
         return False

@@ -69,10 +69,10 @@ def run(
 ) -> Run:
     """Roll out `groups` items of an environment, `group_size` times each, and return the run when it has ended.
 
-    `environment`: a class, or a name as `clotho run` takes it. `name`: one that is there is gone on with; without
-    it the next free one after the environment. `model`: the base URL of an OpenAI-compatible server; without it the
-    small model of the services on this machine. `items` replace the environment's own. `options`: those of
-    `clotho run --help-all`, with underscores: temperature=0.7, budget={"cost": 20}, set={"difficulty": 2}.
+    `environment`: a class, or a name as `clotho run` takes it. `name`: a run of that name is continued; without
+    one it is the next free name after the environment. `model`: the base URL of an OpenAI-compatible server;
+    without it the small model of the services on this machine. `items` replace the environment's own. `options`:
+    those of `clotho run --help-all`, with underscores: temperature=0.7, budget={"cost": 20}, set={"difficulty": 2}.
 
     Where no services run for the store, they are started, and end with this process. Ctrl-C stops waiting: the run
     goes on, and the same call with its name waits again. Raises InvalidInput for what can't be run, RunFailed for a
@@ -101,7 +101,7 @@ def arun(
 
 
 class Running:
-    """A run under way: `await` it, or iterate over its groups `async for`. The first of both starts it."""
+    """A run under way: `await` it, or iterate over its groups with `async for`. Whichever comes first starts it."""
 
     def __init__(self, asked: Asked) -> None:
         self._progressing = Progressing(asked)
@@ -151,7 +151,7 @@ class Progressing:
         return Run(manifest.run, started.session)
 
     async def new_groups(self) -> tuple[list[Group], bool]:
-        """Groups scored since the last call, none for up to a moment, and whether the run has ended."""
+        """Groups scored since the last call, after PERIOD at the latest, and whether the run has ended."""
         first = self._started is None
         started = await self._start()
         run, asked = started.order.manifest.run, started.order.groups
@@ -162,11 +162,13 @@ class Progressing:
         result = asyncio.ensure_future(started.handle.result())
         try:
             await asyncio.wait([result], timeout=PERIOD)
+            # asked before the groups are read: what was scored before the end is among the rest
             ended = result.done()
             found = await (started.scored.rest() if ended else started.scored.new())
             if ended:
                 await ended_well(run, result)
         finally:
+            # the waiting alone ends: the run goes on
             result.cancel()
         return [group_of(name, entry, started.session) for name, entry in found], ended
 

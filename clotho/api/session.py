@@ -46,7 +46,7 @@ class Sessions:
         self._starting = asyncio.Lock()
 
     async def reading(self, store: str | None, temporal: str | None) -> Session:
-        """A session for what the store has. Raises InvalidInput for a store that isn't there."""
+        """A session that reads the store. Raises InvalidInput for a store that isn't there."""
         settings = load_settings(store, temporal)
         try:
             client = await self._client(settings)
@@ -55,10 +55,11 @@ class Sessions:
         return Session(settings, await self._journal(settings, existing_journal), client)
 
     async def serving(self, store: str | None, temporal: str | None, say: Say) -> tuple[Session, Client]:
-        """A session whose work is done: services are started, until this process ends, where none run.
+        """A session with workers: where no services run, they are started, until this process ends.
 
         Raises InvalidInput where the server that is named doesn't answer, Unavailable where none can be started.
         """
+        # one at a time: two calls that find no services would start them twice
         async with self._starting:
             settings = load_settings(store, temporal)
             try:
@@ -89,6 +90,7 @@ class Sessions:
 async def start_services(settings: Settings, say: Say) -> Settings:
     """Run `clotho dev` for the store of `settings`, at free ports, until this process ends."""
     folder, ports = settings.folder, Ports.free()
+    # services that are ending hold the folder: new ones would be refused
     await asyncio.to_thread(await_ended, folder)
     options = {"--temporal-port": ports.temporal, "--ui-port": ports.ui, "--model-port": ports.model}
     words = [str(word) for option in options.items() for word in option]
@@ -107,6 +109,7 @@ async def start_services(settings: Settings, say: Say) -> Settings:
         if not child.running:
             raise Unavailable(f"services can't be started: {child.last_words} [{child.log}]")
         await asyncio.sleep(PERIOD)
+    # read again: now with the addresses of the services
     started = load_settings(settings.store)
     await until_served(await connect(started.temporal), child)
     return started

@@ -63,6 +63,7 @@ OWN = (
         "worker",
         "clotho.cli.programs:worker",
         "Run Temporal workers until SIGTERM; `clotho worker --help` shows their options.",
+        # --help goes through: the program prints its own
         {**UNKNOWN_OPTIONS_PASS, "help_option_names": []},
     ),
     Command(
@@ -151,6 +152,7 @@ def run_command() -> int:
     except ClothoError as error:
         return complain(str(error))
     except OSError as error:
+        # any other OSError is a defect, whose traceback is wanted
         if not is_host_failure(error):
             raise
         return complain(f"this machine: {described(error)}")

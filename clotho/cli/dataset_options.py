@@ -54,7 +54,7 @@ class DatasetOptions:
     def dataset_config(self, default: DatasetConfig | None) -> DatasetConfig | None:
         """The dataset that the options name, else the configured one, changed by the options.
 
-        None without a dataset. Raises InvalidInput for options of one then, and for a file that isn't there.
+        None without a dataset: then options about rows raise InvalidInput, as a file that isn't there does.
         """
         given = self._options_of(DatasetConfig)
         if self.filters is not None:

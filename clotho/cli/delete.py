@@ -20,6 +20,7 @@ def command(
     temporal: Address = None,
 ) -> None:
     """Delete a run that has ended: journal, results and workflow histories. What was exported stays."""
+    # before the question: nobody confirms what is refused then
     checked_run_name(run)
     settings = load_settings(store, temporal)
     if not yes:

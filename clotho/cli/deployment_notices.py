@@ -62,7 +62,7 @@ def notices_of_new_work(deployment: Deployment) -> list[Notice]:
 
 
 def notices_of_old_versions(deployment: Deployment) -> list[Notice]:
-    """Whether workers of versions that were current are needed. Temporal looks every few minutes."""
+    """Notices on whether workers of former versions are still needed; Temporal looks every few minutes."""
     found = []
     for version, state in deployment.versions.items():
         if state == DRAINING and version in deployment.polling:

@@ -81,6 +81,7 @@ class DryRun:
         except InvalidInput:  # no run has begun there
             return []
         journal = Journal(store)
+        # not kept in memory: until the run has items, its manifest may be replaced
         stored = await journal.read_current(manifest_key(manifest.run), RunManifest)
         if stored is None or not await has_begun(journal, manifest.run):
             return []
@@ -98,6 +99,7 @@ class DryRun:
     async def _try_items(self, items: tuple[Item, ...]) -> list[RolloutSummary]:
         """Roll items out once each, in services of their own."""
         endpoint = self.order.endpoint
+        # without the run's budget, which would pause the trial
         alone = {"run": RUN, "group_size": 1, "account": Account()}
         manifest = self.order.manifest.model_copy(update=alone)
         if endpoint is not None and not manifest.model:
@@ -126,6 +128,7 @@ class DryRun:
             troubles.cancel()
         keys = [end_key(rollout_id(group_id(RUN, item), 0)) for item in range(order.groups)]
         ends = [end.summary for end in await services.journal.read_many(keys, EndEntry) if end is not None]
+        # some ends are enough for an estimate, whatever the others failed with
         if failed is not None and not ends:
             raise run_failure(RUN, failed)
         return ends
@@ -148,6 +151,7 @@ def estimate_table(
         shown = (min(values), mean, max(values), mean * left)
         table.add_row(name, *(f"{value:,.1f}".removesuffix(".0") for value in shown))
     if price is not None:
+        # as if nothing were cached: summaries don't tell cached tokens
         costs = [price.cost(each.prompt_tokens, 0, each.sampled_tokens) for each in summaries]
         mean = sum(costs) / len(costs)
         shown = (min(costs), mean, max(costs), mean * left)

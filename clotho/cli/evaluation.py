@@ -52,12 +52,13 @@ class EvaluationIncomplete(ClothoError):
 
 
 class OfEnvironment(typer.core.TyperGroup):
-    """The command ENVIRONMENT, unless the first word is another command."""
+    """A group that runs its command ENVIRONMENT, unless the first word names another one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help"):
             command = self.commands[ENVIRONMENT]
             assert isinstance(command, typer.core.TyperCommand)
+            # expanded here: ImportedCommand sees the group, not the command that takes ENV
             args = [ENVIRONMENT, *expanded(command, args)]
         return super().parse_args(ctx, args)
 

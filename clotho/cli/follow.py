@@ -63,7 +63,7 @@ async def follow(
     groups: int,
     also: Display = lambda view: None,
 ) -> CampaignProgress:
-    """Show the campaign until it ends, `also` elsewhere, then its groups; raises RunFailed if it failed.
+    """Show the campaign until it ends, to `also`, too, then its groups; raises RunFailed if it failed.
 
     `groups`: those that were asked for.
     """
@@ -74,11 +74,13 @@ async def follow(
         TimeLeft(),
         Counting(RunCounter(journal, client, run)),
     )
+    # beside the display: counting a large run takes seconds, in which the display would stand still
     watch = asyncio.create_task(counting.watch())
     try:
         with display_on(console) as display:
             view = View(group_size=group_size)
             while not result.done():
+                # no worker answers a query now and then: the last answer is shown on
                 progress = await current_progress(handle) or view.progress
                 trouble = stopped_by(progress, counting.counts) or await troubles.now()
                 view = replace(view, progress=progress, counts=counting.counts, trouble=trouble)
@@ -90,6 +92,7 @@ async def follow(
                 also(view)
                 await asyncio.wait([result], timeout=PERIOD)
     finally:
+        # the waiting alone ends: the run goes on
         result.cancel()
         watch.cancel()
     await show_groups(console, journal, run)
@@ -143,6 +146,7 @@ class StallMonitor:
         self._client = client
         self._run = run
         self._last: str | None = None
+        # not at once: what has just been started isn't held up yet
         self._next = asyncio.get_running_loop().time() + TROUBLE_PERIOD / 2
 
     async def now(self) -> str | None:
@@ -177,6 +181,7 @@ async def show_groups(console: Console, journal: Journal, run: str) -> None:
 
 async def groups_table(journal: Journal, run: str) -> Table:
     """A row for each scored group of the run, up to GROUPS_SHOWN."""
+    # one more than is shown tells whether there are more
     groups = await scored_groups(journal, run, GROUPS_SHOWN + 1)
     more = len(groups) > GROUPS_SHOWN
     caption = f"the first {GROUPS_SHOWN}; `clotho export` has all" if more else None

@@ -33,7 +33,7 @@ def command(
 
 
 async def collect(settings: Settings, console: Console, dry_run: bool) -> None:
-    """Say each thing, and remove it unless it is a `dry_run`."""
+    """Name each leftover, and remove it unless it is a `dry_run`."""
     journal = await existing_journal(settings)
     client = await connect(settings.temporal)
     entries = sandboxes = 0

@@ -31,6 +31,7 @@ class ImportedCommand(typer.core.TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the imported command, which then runs in place of this one."""
         command = self.imported()
+        # only then: importing it here would cost what commands without it save
         if "temporalio" in sys.modules:
             _say_failures_once()
         takes_environment = any(parameter.name == "environment" for parameter in command.params)

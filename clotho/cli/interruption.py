@@ -38,6 +38,7 @@ class Interruption:
             await asyncio.wait([task, signalled], return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 task.cancel()
+                # wait, not await: what the task raises as it cleans up is told below
                 await asyncio.wait([task])
             if task.cancelled():
                 raise Interrupted
@@ -47,6 +48,7 @@ class Interruption:
             signalled.cancel()
 
     def _on_signal(self) -> None:
+        # outside `ends` nothing is left to cancel but a clean-up, which the signal hurries
         if self._came.is_set() or not self._working:
             self.hurry.set()
         self._came.set()

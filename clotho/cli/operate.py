@@ -69,7 +69,7 @@ def retry(name: Name, store: Store = None, temporal: Address = None) -> None:
 
 
 def operate(operation: Operation, name: str, store: str | None, temporal: str | None) -> None:
-    """Do it with the store and the Temporal server that the options name."""
+    """Run `operation` with the store and the Temporal server that the options name."""
     target = Target.named(name)
     settings = load_settings(store, temporal)
 
@@ -106,6 +106,7 @@ async def resume_now(
 ) -> None:
     if account != RunSettings():
         await operations.change_budget(target, account)
+    # before the resumption, which takes the new code: afterwards nothing differs
     changed = await operations.changed_sources(target)
     started = await operations.resume(target)
     one_line(console, f"{target} {'was started again' if started else 'goes on'}")

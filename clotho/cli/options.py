@@ -59,7 +59,7 @@ def token_for(bound: socket.socket, variable: str | None, *, without: bool) -> T
 
 
 def address_with(token: Token | None, url: str) -> str:
-    """A line to print with a server's address as clients need it that know a URL alone; empty without a token."""
+    """A line with a server's URL that contains its token, for clients that take a URL alone; empty without one."""
     if token is None:
         return ""
     kept = f", kept in {token.source}" if isinstance(token.source, Path) else ""

@@ -76,6 +76,7 @@ class TimeLeft:
         if view.progress is None or view.counts is None or view.progress.paused is not None:
             return None
         now, scored = time.monotonic(), view.counts.rollouts
+        # from the first look: a run that was resumed has rollouts that took no time of this watch
         if self._first is None:
             self._first = now, scored
         since, before = self._first

@@ -74,6 +74,7 @@ def command(
     """
     if save is not None:
         save_run_file(context, save)
+    # before anything is started: a log that lacks its package would leave the run unlogged
     opened = run_logs(logs, detach=detach)
     settings = load_settings(store, temporal)
     order = RunRequest(
@@ -104,7 +105,7 @@ class Following:
     """Further logs of the run while it is followed, such as wandb's."""
 
     async def run(self, order: RunRequest, detach: bool) -> None:
-        """Exits with 130 when interrupted."""
+        """Start the run and follow it. Raises Interrupted, the exit status 130, at a signal."""
         interruption, run = Interruption(), order.manifest.run
         started = False
         try:
@@ -159,9 +160,11 @@ class Following:
                     show,
                 )
             except RunFailed:
+                # not in a finally: who stops following leaves the run going, so that its log has no end yet
                 await conclude(logs, journal, manifest.run)
                 raise
             await conclude(logs, journal, manifest.run)
+        # the summary reads every scored group
         if not await is_large(journal, manifest.run):
             show_summary(self.console, self.settings, await read_summary(journal, manifest.run, client))
 
@@ -169,9 +172,8 @@ class Following:
         journal = await open_journal(self.settings)
         for notice in await messages_before_start(journal, order.manifest):
             self.say(notice)
-        named = await with_model_name(
-            journal, order
-        )  # a model server that refuses is said before anything else
+        # before Temporal is asked: of several faults, a model server that refuses is told first
+        named = await with_model_name(journal, order)
         client = await connect(self.settings.temporal)
         started = await start(client, journal, named)
         say_changed(self.console, started.changed, started.kept_by)

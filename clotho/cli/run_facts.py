@@ -13,7 +13,7 @@ from clotho.runs.adapter_runs import adapter_groups
 
 
 def settings_text(manifest: RunManifest, everything: bool) -> str | None:
-    """The run's settings that a user can choose: those that aren't as by default, or all. None for none."""
+    """The run's settings that a user can choose: those that differ from defaults, or all. None if it has none."""
     chosen = manifest.settings if everything else manifest.changed_settings
     shown = [
         f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in chosen.items()

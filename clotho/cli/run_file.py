@@ -40,6 +40,7 @@ def checked_options(values: Mapping[str, Any]) -> dict[str, Any]:
     types, checked = option_types(), {}
     for flag, value in values.items():
         name = ALIASES.get(flag, flag)
+        # the fields behind `set` and `filter` are no options by their own names
         if name not in types or flag in FLAGS:
             known = [*COMMAND, *(FLAGS.get(each, each) for each in types)]
             near = difflib.get_close_matches(flag, known, 1)
@@ -91,6 +92,7 @@ def words_of(option: typer.core.TyperOption, flag: str, value: Any) -> list[str]
     if value is None:
         return []
     if isinstance(value, bool) and option.is_flag:
+        # false: the flag's opposite, such as --no-parallel-tools; a flag without one is left out
         return [flag] if value else option.secondary_opts[:1]
     given = as_text(str(option.name), value)
     return [word for each in (given if isinstance(given, list) else [given]) for word in (flag, str(each))]
@@ -108,6 +110,7 @@ def save_run_file(context: typer.Context, path: Path) -> None:
     for option in options_in(command):
         name = str(option.name)
         source = context.get_parameter_source(name)
+        # defaults are left out: a later version's apply to the file
         if source is not None and source.name == "COMMANDLINE" and name not in UNSAVED:
             flag = max(option.opts, key=len).removeprefix("--").replace("-", "_")
             values[flag] = as_value(name, context.params[name])
@@ -118,7 +121,7 @@ def save_run_file(context: typer.Context, path: Path) -> None:
 
 
 def as_value(name: str, text: Any) -> Any:
-    """What `as_text` was made of: files have objects, not JSON in text."""
+    """The inverse of `as_text`: files have objects, not JSON in text."""
     if name in ("config", "filters"):
         pairs = (assignment.partition("=") for assignment in text)
         return {key: _parse_value(value) for key, _, value in pairs}

@@ -259,6 +259,7 @@ class RunOptions(DatasetOptions):
         manifest = run_manifest(
             environment,
             run,
+            # empty: the one that the server lists, or that the run has so far
             self.model_name or ("" if self.acts.has_model else self.agent),
             agent=self._agent(),
             overrides={**defaults, **folder, **items, **parse_overrides(self.config or [])},
@@ -356,6 +357,7 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     options: dict[str, tuple[Any, Any]] = {}
     for one in fields(RunOptions):
         (option,) = hints[one.name].__metadata__
+        # a copy: the annotation is shared by all commands that have these options
         option = copy(option)
         option.hidden = one.name not in SHOWN
         options[one.name] = (Annotated[hints[one.name].__origin__, option], one.default)
@@ -404,7 +406,7 @@ def _with_options(
     options: Mapping[str, tuple[Any, Any]],
     pack: Callable[[dict[str, Any]], object],
 ) -> Callable[..., None]:
-    """The command with `options`, name -> (annotation, default), in place of the parameter that has them packed."""
+    """The command with `options`, name -> (annotation, default); it gets them packed, as its `parameter`."""
     signature = inspect.signature(command, eval_str=True)
     own = [one for name, one in signature.parameters.items() if name != parameter]
     further = [
@@ -416,7 +418,9 @@ def _with_options(
         packed = pack({name: given.pop(name) for name in options})
         command(**given, **{parameter: packed})
 
+    # by keyword: parameters without a default may then follow others that have one
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *further)]
+    # Typer reads the options from the signature
     with_packed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_packed.__doc__ = command.__doc__
     return with_packed

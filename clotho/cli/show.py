@@ -417,9 +417,10 @@ def call_text(name: str, arguments: str) -> str:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The JSON object that `text` is, if it can be written again."""
+    """The JSON object in `text`; None for anything else, and for one that can't be written again."""
     try:
         value = json.loads(text)
+        # nested almost too deeply it is read, and not written
         json.dumps(value)
     except (ValueError, RecursionError):
         return None

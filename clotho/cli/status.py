@@ -116,7 +116,7 @@ async def show_warnings(console: Console, client: Client, runs: Sequence[str]) -
 
 
 async def show_versions(console: Console, client: Client) -> None:
-    """Return the notices about the versions of workers; of one run `stall_reason` says what stops it."""
+    """Print the notices about the versions of workers; of a single run, `stall_reason` says what stops it."""
     for notice in await deployment_notices(client):
         one_line(console, notice.line, "yellow" if notice.advice is not None else "")
 
@@ -215,6 +215,7 @@ async def unfinished_workflows(client: Client, run: str) -> UnfinishedWorkflows:
     left = [
         current
         for execution, current in zip(found, latest, strict=True)
+        # visibility lags, and lists executions: what has completed or was started again is no longer open or failed
         if execution.run_id == current.run_id and current.status is not WorkflowExecutionStatus.COMPLETED
     ]
 

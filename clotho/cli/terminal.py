@@ -16,9 +16,10 @@ PLAIN_WIDTH = 160
 
 
 def make_console() -> Console:
-    """Strings printed on it are text as it is: no markup, no emoji codes, no colours by guess."""
+    """A console that prints strings as they are: no markup, no emoji codes, no guessed colours."""
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
+        # rich takes 80 columns there, and would fold the tables
         console.width = PLAIN_WIDTH
     return console
 
@@ -39,12 +40,13 @@ def print_json(value: object) -> None:
 
 
 def amount(number: int, noun: str, plural: str = "") -> str:
-    """A number of things, by their name."""
+    """A number with its noun: `1 turn`, `2 turns`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def rerun_command(command: str, settings: Settings) -> str:
     """A `clotho` command as the user would type it here, with the store that is in use now."""
+    # a checkout's program may be on no path
     program = "clotho" if program_on_path("clotho") else os.path.relpath(sys.argv[0])
     store = "" if settings.store == Settings.model_fields["store"].default else f" --store {settings.store}"
     return f"{program} {command}{store}"

@@ -150,6 +150,7 @@ async def say_troubles(console: Console, client: Client, run: str) -> None:
     while True:
         await asyncio.sleep(TROUBLE_PERIOD)
         trouble = await stall_reason(client, run)
+        # said once, not for each attempt
         reason = trouble.partition(", attempt ")[0] if trouble else None
         if trouble and reason and reason not in said:
             said.add(reason)
@@ -183,6 +184,7 @@ class Trial:
             while not result.done():
                 await printer.print_new()
                 await asyncio.wait([result, troubles], timeout=PERIOD)
+            # once more: the last entries may have been written after the look before
             await printer.print_new()
             await result
         except WorkflowFailureError as error:
@@ -194,6 +196,7 @@ class Trial:
 
     async def _failure(self, client: Client, failed: WorkflowFailureError) -> ClothoError:
         """The failure, with the traceback printed if the environment raised."""
+        # the rollout first: the group repeats its failure, and has one of its own where no rollout began
         for workflow in (self.rollout, group_id(RUN, 0)):
             described = await describe(client, workflow)
             if described is None or (failure := await failure_of(client, described)) is None:

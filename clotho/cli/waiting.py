@@ -68,6 +68,7 @@ async def stall_reason(client: Client, run: str) -> str | None:
 
 
 async def _retried_step(client: Client, run: str) -> str | None:
+    # the campaign apart: among many workflows the listing's limit may leave it out
     query = f"{work_of(run)} AND ExecutionStatus = 'Running' AND WorkflowType != 'Campaign'"
     listed = client.list_workflows(query, limit=LOOK_AT, rpc_timeout=PATIENCE)
     campaign = [campaign_id(run)] if await is_running(client, campaign_id(run)) else []

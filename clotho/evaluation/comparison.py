@@ -75,6 +75,7 @@ def paired(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], differenc
     mine, theirs = [statistics.fmean(item) for item in a], [statistics.fmean(item) for item in b]
     differences = [right - left for left, right in zip(mine, theirs, strict=True)]
     better, worse = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
+    # one item tells nothing of a deviation: at 0 there is no power to tell of
     deviation = statistics.stdev(differences) if len(differences) > 1 else 0.0
     return Paired(
         a=mean_of_items(a),

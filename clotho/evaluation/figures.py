@@ -93,6 +93,7 @@ def figures_of(
     )
     if not scores:
         return figures
+    # the estimators take k rollouts of every item
     sizes = powers_of_two(min(map(len, scores)))
     means = [statistics.fmean(item) for item in scores]
     return figures.model_copy(

@@ -1,4 +1,4 @@
-"""The metrics that an environment computes itself of a finished evaluation."""
+"""The metrics that an environment itself computes from an evaluation's scored groups."""
 
 from collections.abc import Sequence
 
@@ -18,6 +18,7 @@ async def own_metrics(
 
     Raises InvalidInput where the environment isn't here, EnvironmentFailed for what its code raises.
     """
+    # before the environment is made, which may take long or not be here
     if not groups:
         return {}
     environment = await environments.get(manifest)

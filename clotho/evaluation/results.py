@@ -69,6 +69,7 @@ async def read_results(journal: Journal, run: str) -> RunResults:
     target = await target_groups(journal, run)
     return RunResults(
         manifest=manifest,
+        # more may be scored than the last start of the run has asked for
         items=max(len(scored), len(groups) if target is None else target),
         groups=tuple(scored.values()),
         failures=await _failures(journal, run, unscored),
@@ -78,6 +79,7 @@ async def read_results(journal: Journal, run: str) -> RunResults:
 async def _failures(journal: Journal, run: str, groups: Sequence[str]) -> tuple[SiblingFailure, ...]:
     last: dict[str, str] = {}
     if groups:
+        # one listing for all groups; keys come sorted, so that the last attempt stays
         for key in await journal.keys(f"{run}/"):
             last[key.rpartition("/")[0] + "/"] = key
     keys = [last[prefix] for prefix in map(attempt_prefix, groups) if prefix in last]

@@ -19,7 +19,9 @@ FEWEST_ITEMS = 5
 """Items for an interval by resampling, which stays within the values seen: n hold a median at 1 - 2^(1 - n)."""
 MOST_RESAMPLES = 10_000
 FEWEST_RESAMPLES = 1_000
+# bounds the time that an interval of many items takes
 MOST_DRAWS = 20_000_000
+# indices and values of 8 bytes: 32 MB at a time
 DRAWS_AT_ONCE = 2_000_000
 SEED = 0
 """Seed of the resampling: equal scores have equal intervals."""
@@ -67,6 +69,7 @@ def sign_test(better: int, worse: int) -> float:
     """The two-sided p of as uneven a split of the items that differ: exact, by the binomial distribution."""
     number, term, tail = better + worse, 1, 0
     for at in range(min(better, worse) + 1):
+        # binomial coefficients, each from the one before: whole numbers stay exact
         tail += term
         term = term * (number - at) // (at + 1)
     return min(1.0, 2 * tail / (1 << number))
@@ -92,6 +95,7 @@ def wilson(share: float, number: int) -> tuple[float, float]:
 
 def student_quantile(degrees: int) -> float:
     """The two-sided quantile of Student's t at the level CONFIDENCE, by bisection."""
+    # over the angle of t = sqrt(degrees) * tan(angle), which is bounded, as t is not
     low, high = 0.0, math.pi / 2
     while high - low > 1e-14:
         angle = (low + high) / 2

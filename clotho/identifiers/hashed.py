@@ -10,7 +10,9 @@ def derived_seed(*parts: str | int) -> int:
     rollout's and the turn's number (`activities/llm.py`), and the seed for the rest of an interrupted turn from
     the turn's and the offset (`clotho/models/token_exact.py`): repeating a seed would repeat its random numbers.
     """
+    # no id holds a NUL: ('a', 'bc') and ('ab', 'c') have different seeds
     digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+    # 63 bits fit into a signed integer of 64
     return int.from_bytes(digest[:8], "big") >> 1
 
 

@@ -39,9 +39,11 @@ def group_id(run: str, item: int) -> str:
 
 def item_name(item: Mapping[str, JsonValue]) -> str:
     """The item's name in ids: its `id` if that is fit for it, else a hash of its content."""
+    # the prefixes keep an `id` that looks like a hash apart from hashes
     name = str(item.get("id", ""))
     if ITEM_NAME.fullmatch(name):
         return f"i-{name}"
+    # sorted and without spaces: equal items have one name however they were written
     canonical = json.dumps(item, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"h-{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
 
@@ -75,6 +77,7 @@ def ids_in(workflow: str) -> dict[str, str]:
     if RUN_NAME.fullmatch(run) is None or len(below) > 2:
         return {}
     ids = {"run": run}
+    # what begins with a tilde is the run's own, such as its campaign
     if below and not below[0].startswith("~"):
         ids |= {"group": f"{run}/{below[0]}"} | ({"rollout": workflow} if below[1:] else {})
     return ids
@@ -86,13 +89,13 @@ def is_rollout(workflow: str) -> bool:
 
 
 def original_of(rollout: str) -> str:
-    """The sibling that `rollout` is or replaces. A child stays itself: it is never replaced but with its parent."""
+    """The sibling that `rollout` is or replaces. A child is its own: it is replaced only with its parent."""
     group, slash, name = rollout.rpartition("/")
     return rollout if BEGAN in name else f"{group}{slash}{name.partition('.')[0]}"
 
 
 def sibling_number(rollout: str) -> int:
-    """The number, within its group, of the rollout or of the one that its task comes from."""
+    """The number of the sibling that the rollout is, or from which its task comes."""
     return int(original_of(sibling_of(rollout)).rpartition("/r")[2])
 
 

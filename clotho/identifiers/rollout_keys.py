@@ -24,6 +24,7 @@ sealed_key = below("sealed")
 
 
 def turn_key(rollout: str, turn: int) -> str:
+    # padded, since stores list keys as text: 10 comes after 9
     return f"{turn_prefix(rollout)}{turn:04}"
 
 
@@ -36,16 +37,18 @@ def asked_tools_key(rollout: str, digest: str) -> str:
 
 
 def agent_key(rollout: str, lease: int) -> str:
-    """The key of the end of the agent's program in the sandbox of a lease."""
+    """The key of the entry that says how the agent's program ended in a lease's sandbox."""
     return f"{rollout}/agent/{lease}"
 
 
 def is_turn_key(key: str) -> bool:
+    # turns are counted by this: no other key may contain it
     return "/turn/" in key
 
 
 def process_key(rollout: str, run_id: str) -> str:
     """The key of the model process that one run of the rollout's workflow has chosen."""
+    # by run id: a workflow that is started again chooses anew, as its last process may be gone
     return f"{rollout}/process/{run_id}"
 
 
@@ -56,13 +59,13 @@ def stream_prefix(turn: str) -> str:
 
 
 def call_key(rollout: str, call: str) -> str:
-    """`call` is one of the rollout, or at that place in its sandbox."""
+    """The key of a call: `call` names one of the rollout's own, or a place in its sandbox."""
     caller, own = caller_at(rollout, call)
     return f"{caller}/call/{own}"
 
 
 def delegation_key(rollout: str, call: str) -> str:
-    """The key of what a call that delegates a task begins."""
+    """The key of the entry on the child that a delegating call begins."""
     return f"{delegations_prefix(rollout)}{call}"
 
 
@@ -78,6 +81,7 @@ def call_part_key(rollout: str, call: str, part: str) -> str:
 
 def raised_prefix(rollout: str, run_id: str) -> str:
     """Prefix of the verifier's exceptions in one run of the rollout's workflow."""
+    # by run id: a retry has all attempts again
     return f"{rollout}/raised/{run_id}/"
 
 
@@ -101,12 +105,12 @@ def verification_key(rollout: str, number: int, epoch: int) -> str:
 
 
 def epoch_answers_prefix(rollout: str, epoch: int, lease: int) -> str:
-    """Prefix of the calls that an epoch of verification made in one lease: the next one's sandbox lacks them."""
+    """Prefix of the calls that a verification epoch made in one lease; the next sandbox lacks their effects."""
     return f"{answers_prefix(rollout)}{epoch:03}/{lease}/"
 
 
 def opened_key(rollout: str, epoch: int, lease: int, kind: str) -> str:
-    """The key of the incarnation of a sandbox that an epoch of verification has opened."""
+    """The key of the sandbox incarnation that a verification epoch has opened."""
     return f"{rollout}/opened/{epoch:03}/{lease}/{kind}"
 
 
@@ -126,7 +130,7 @@ def probe_key(rollout: str, process: str) -> str:
 
 
 def lease_of(key: str) -> tuple[str, int]:
-    """The rollout and number of a lease, or of the one that a sandbox for grading is beside."""
+    """The rollout and number of a lease; of a sandbox for grading, those of the lease that it is beside."""
     rollout, _, rest = key.partition("/lease/")
     return rollout, int(rest.partition("/")[0])
 

@@ -4,6 +4,7 @@ from clotho.identifiers.ids import below
 
 RUNS = "~runs/"
 """Prefix of all manifests: no run's name starts with a tilde."""
+# not below the run's own prefix, which a deletion empties
 DELETED = "~deleted/"
 """Prefix of the marks of deleted runs."""
 

@@ -33,18 +33,19 @@ class Access:
     """The token that requests need, as `Authorization: Bearer TOKEN` or as the password of basic authentication."""
 
     def check(self, headers: Headers, in_address: str | None = None) -> None:
-        """Check a request, with the token that its address has. Raises Refused."""
+        """Check a request; `in_address` is the token in its address, if there is one. Raises Refused."""
         self._check_host(headers.get("host", ""))
         self._check_page(headers)
         if in_address is None or not self.is_token(in_address):
             self._check_token(headers)
 
     def allows_page(self, headers: Headers) -> bool:
-        """Whether it comes from a page of an origin that was named."""
+        """Whether the request comes from a page of one of `origins`."""
         return headers.get("origin") in self.origins
 
     def is_token(self, given: str) -> bool:
         """Whether it is the token, or there is none."""
+        # as bytes: compare_digest raises for text that isn't ASCII
         return self.token is None or hmac.compare_digest(given.encode(), self.token.encode())
 
     def _check_host(self, host: str) -> None:
@@ -84,8 +85,10 @@ class PageAccess(Access):
         """Check a request of `method`. Raises Refused."""
         self._check_host(headers.get("host", ""))
         reading = method in ("GET", "HEAD")
+        # browsers send Origin with every request that may change something
         if not reading and headers.get("origin") is None:
             raise Refused(403, "only pages of this server may do this")
+        # a link hands nothing to the page that it is on; a frame could be covered by that page
         followed = reading and headers.get("sec-fetch-mode") == "navigate"
         if not (followed and headers.get("sec-fetch-dest") == "document"):
             self._check_page(headers)
@@ -93,9 +96,9 @@ class PageAccess(Access):
             self._check_token(headers)
 
     def cookie(self) -> str:
-        """The cookie of browsers that have shown the token; no token can be made of it.
+        """The cookie of browsers that have shown the token; nobody can compute the token from it.
 
-        Cookies are shared by the ports of a machine: its name tells servers apart.
+        A browser sends cookies to all ports of a machine: the cookie's name tells servers apart.
         """
         name, value = self._cookie()
         return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax"

@@ -1,4 +1,4 @@
-"""Reading request bodies: bounded in bytes, in time, and in what they come to."""
+"""Reading request bodies: bounded in bytes, in time, and in the values that they hold."""
 
 import asyncio
 import zlib
@@ -16,6 +16,7 @@ AT_ONCE = 4
 """Bodies of the largest size that may be in memory together, as they were sent."""
 BYTES_PER_VALUE = 8
 """A JSON document may hold one value for so many of the bytes that it may have: parsed, `0,0,…` is the largest."""
+# an empty list takes 56 bytes in CPython, an empty dict 64
 BYTES_PER_CONTAINER = 64
 GZIP = 31
 """zlib's window bits for a gzip stream with its header and checksum."""
@@ -47,6 +48,7 @@ class Bodies:
             await self._read(body, headers, receive)
             yield bytes(body)
         finally:
+            # in any case: what was read of a refused body counted, too
             self._held_bytes -= len(body)
 
     def unpacked(self, body: bytes, encoding: str) -> bytes:
@@ -95,6 +97,7 @@ def gunzipped(body: bytes, most: int) -> bytes:
     while body:
         stream = zlib.decompressobj(GZIP)
         try:
+            # a byte more than there is room for tells a body of exactly the limit from a longer one
             pieces.append(stream.decompress(body, room + 1))
         except zlib.error as error:
             raise Refused(400, f"the body is not gzip: {error}") from error

@@ -31,6 +31,7 @@ class Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        # the next request has begun in the same packet; idle connections are uvicorn's to end
         if self.conn.trailing_data[0]:
             self._watch_headers()
 
@@ -42,6 +43,7 @@ class Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_watching()
         elif self._header_timer is None:
+            # abort: close would first wait for a client that doesn't read its last answer
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
 
     def _stop_watching(self) -> None:
@@ -53,8 +55,8 @@ class Connection(H11Protocol):
 def connections(on_torn: Callable[[Client], None], on_ended: Callable[[Client], None]) -> type[H11Protocol]:
     """The protocol class for a uvicorn.Config.
 
-    `on_torn` is told of a client that left before it can have received all that it was sent, `on_ended`, in any
-    case later, that the connection is no more.
+    `on_torn` is called for a client that left before it can have received all that was sent to it. `on_ended` is
+    called for every connection when it has ended, after `on_torn`.
     """
 
     class Telling(Connection):

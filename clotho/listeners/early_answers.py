@@ -46,6 +46,7 @@ class _Body:
         dropped = 0
         try:
             async with asyncio.timeout(SECONDS):
+                # a client's leaving ends it, too: that message has no more_body
                 while self._more and dropped < MOST_BYTES:
                     dropped += len((await self.receive()).get("body", b""))
         except TimeoutError:

@@ -16,9 +16,9 @@ from clotho.listeners.refused import Refused
 def guarded(
     app: ASGIApp, access: Access, bodies: Bodies, refusal: Callable[[Refused], Response]
 ) -> EarlyAnswers:
-    """`app`, which sees no request that isn't allowed, and none before its body is there: whole, and bounded.
+    """`app` behind the checks: it sees allowed requests alone, each with its whole body, which is bounded.
 
-    `refusal` makes the answer to the others.
+    `refusal` makes the answers to refused requests.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -26,11 +26,13 @@ def guarded(
         try:
             access.check(headers)
             async with bodies.body(headers, receive) as body:
+                # values of a packed body can't be counted yet: the application checks what it unpacks
                 if "content-encoding" not in headers:
                     bodies.check_values(body)
                 unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
                 async def receive_again() -> Message:
+                    # an application that is done with the body waits here for its client's leaving
                     return unread.pop() if unread else await receive()
 
                 await app(scope, receive_again, send)
@@ -39,4 +41,5 @@ def guarded(
         except ClientDisconnect:
             return
 
+    # outermost: a refusal is an answer before the body was read
     return EarlyAnswers(answer)

@@ -25,7 +25,7 @@ def url_of(bound: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """Tells `ready` once requests are answered. A `factory` makes the application within the event loop."""
+    """Calls `ready` once it answers requests. With `factory`, `app` makes the application, in the event loop."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Server(uvicorn.Server):
         factory: bool = False,
         lifespan: Literal["on", "off"] = "off",
     ) -> None:
-        """`seconds_to_finish`: what a shutdown leaves to open requests."""
+        """`seconds_to_finish`: time that a shutdown leaves to open requests."""
         self._ready = ready
         super().__init__(
             uvicorn.Config(
@@ -46,6 +46,7 @@ class Server(uvicorn.Server):
                 factory=factory,
                 http=connection,
                 ws="none",
+                # else a local client could pass for another by X-Forwarded-For
                 proxy_headers=False,
                 server_header=False,
                 log_level="warning",
@@ -57,5 +58,6 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        # uvicorn returns here also where the application's start-up has failed
         if self.started:
             self._ready()

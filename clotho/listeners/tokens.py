@@ -29,7 +29,7 @@ class Token:
 
     @property
     def shown(self) -> str:
-        """The token for a terminal; one that came in a variable is named by it, as a shell does."""
+        """The token for a terminal; one out of a variable is shown as $NAME, which a shell replaces."""
         return self.text if isinstance(self.source, Path) else f"${self.source}"
 
     def in_url(self, url: str) -> str:
@@ -49,6 +49,7 @@ def token_of_port(port: int) -> Token:
     try:
         if (text := read_token(path)) is None:
             _create(path, secrets.token_urlsafe(24))
+            # read again: another process may have been first
             text = read_token(path)
     except TokenUnusable as error:
         raise InvalidInput(str(error)) from error
@@ -65,6 +66,7 @@ def _create(path: Path, text: str) -> None:
     """Write the file, unless it is there: of two processes that make a port's token, both use the first one's."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Written aside: a server that is killed meanwhile leaves no token that is cut off.
+    # mkstemp: only its user can read the file, whatever the umask is
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -76,7 +78,7 @@ def _create(path: Path, text: str) -> None:
 
 
 class TokenAuth(ClientTokenAuth):
-    """The client's, whose errors are those of the core."""
+    """The client's TokenAuth, with the core's errors."""
 
     def find(self, url: httpx.URL) -> str | None:
         """The token of CLOTHO_TOKEN, or of the port's file. Raises InvalidInput."""

@@ -1,1 +1,1 @@
-"""What others look at runs with: metrics, their dashboard, health checks, traces, a codec for the Temporal UI."""
+"""What operators observe workers with: metrics and their dashboard, health checks, traces."""

@@ -31,12 +31,13 @@ class Served(NamedTuple):
 
 
 def open_runtime(settings: MetricsSettings, labels: Mapping[str, str]) -> Served:
-    """The SDK's runtime with the endpoint, every metric having `labels`; without one where no port can be had."""
+    """The SDK's runtime with an endpoint, whose metrics all have `labels`; without one where no port is free."""
     refusal = ""
     for port in range(settings.port, min(settings.port + PORTS, 2**16)) if settings.port else ():
         address = f"{f'[{settings.host}]' if ':' in settings.host else settings.host}:{port}"
         try:
             runtime = Runtime(telemetry=_telemetry(address, labels))
+        # the SDK raises it where the port is in use
         except ValueError as error:
             refusal = f": ports from {settings.port} on at {settings.host}: {error}"
             continue
@@ -47,6 +48,7 @@ def open_runtime(settings: MetricsSettings, labels: Mapping[str, str]) -> Served
 def _telemetry(address: str, labels: Mapping[str, str]) -> TelemetryConfig:
     prometheus = PrometheusConfig(
         bind_address=address,
+        # dashboard.json asks for metrics by the names that these three settings make
         counters_total_suffix=True,
         unit_suffix=True,
         durations_as_seconds=True,

@@ -38,7 +38,7 @@ Ask = Callable[[], Awaitable[object]]
 
 
 class Part:
-    """Something without which a worker can do nothing; its question is asked once at a time."""
+    """A service without which a worker can do nothing; `ask` runs once at a time."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -91,6 +91,7 @@ def health_app(readiness: Readiness) -> ASGIApp:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await (await _answer(scope, readiness))(scope, receive, send)
 
+    # probes ask by address, which Access lets in; pages that rebind a name don't get through
     return guarded(answer, Access(), Bodies(LIMITS), _refusal)
 
 
@@ -143,6 +144,7 @@ async def serve_health(settings: HealthSettings, readiness: Readiness) -> None:
 
 
 def _first_free(settings: HealthSettings) -> socket.socket:
+    # the last port outside the loop: its error is the one that is told
     last = min(settings.port + PORTS, 2**16) - 1
     for port in range(settings.port, last):
         try:

@@ -55,6 +55,7 @@ class Metrics:
         self._store = meter.create_histogram_float(
             "clotho_store_request", "Time of a store's answer.", "seconds"
         )
+        # there from the start: rate() misses the first event of a counter that appears with it
         self._repaid.add(0)
         self._partitioned.add(0)
 
@@ -82,6 +83,7 @@ class Metrics:
 
     def count_call(self, call: CallEntry, *, known: bool) -> None:
         """Count a tool call; `known`: the tool is one that the rollout was offered."""
+        # each value of a label is a time series that Prometheus keeps
         tool = call.tool if known else UNKNOWN
         self._calls.add(1, {"tool": tool, "outcome": "ok" if call.error is None else "error"})
         self._call.record(call.seconds, {"tool": tool})
@@ -126,6 +128,7 @@ class SandboxCounts:
     async def run(self) -> None:
         while True:
             try:
+                # both states each time: a gauge that isn't set keeps its last number
                 now, states = time.time(), Counter(held=0, expired=0)
                 for lease in await self._backend.leases():
                     states["held" if lease.expires > now else "expired"] += 1

@@ -27,6 +27,7 @@ def _answer(host: str, port: int, path: str) -> str | None:
         connection.request("GET", path)
         answer = connection.getresponse()
         return "" if answer.status == http.client.OK else f"{answer.status} {answer.read().decode()}"
+    # usual: a machine has fewer workers than ports that they may take
     except ConnectionRefusedError:
         return None
     except (OSError, http.client.HTTPException) as error:
@@ -37,6 +38,7 @@ def _answer(host: str, port: int, path: str) -> str | None:
 
 def main() -> None:
     settings = load_settings().health
+    # an address to listen at is none to connect to
     host = HOST if settings.host in ANY else settings.host
     ports = range(settings.port, min(settings.port + PORTS, 2**16))
     found = faults(host, ports, sys.argv[1] if len(sys.argv) > 1 else "/healthz")

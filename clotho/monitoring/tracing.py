@@ -13,7 +13,7 @@ CLOSE_SECONDS = 5.0
 
 
 class Tracing:
-    """Sends spans to a collector by OTLP over HTTP, in the background; what it can't take is dropped.
+    """Sends spans to a collector by OTLP over HTTP, in the background; spans that it can't take are dropped.
 
     Temporal's interceptor makes the spans; their ids travel in headers, and workflows are the same without them.
     Raises InvalidInput where the packages are missing.

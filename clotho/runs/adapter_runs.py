@@ -23,6 +23,7 @@ async def open_adapter_run(
 ) -> None:
     """Like `open_run`, and keep the configuration that operators need to start one of its groups again."""
     await open_run(journal, manifest, endpoint)
+    # after open_run, which refuses other settings for a run that is there
     if await read_adapter_config(journal, manifest.run) != config:
         await journal.append(adapter_config_prefix(manifest.run), config)
 
@@ -48,7 +49,7 @@ async def start_work(
 ) -> WorkflowHandle[Any, Any]:
     """Start a group or rollout, or attach to it; raises WorkflowAlreadyStartedError for one that has completed.
 
-    `priority` is that of its run, which it would have from its parent otherwise.
+    `priority` is the run's: work without a parent can't inherit it.
     """
     if isinstance(request, GroupRequest):
         kind, name = "RolloutGroup", request.group
@@ -61,6 +62,7 @@ async def start_work(
         id=name,
         task_queue=request.task_queues.workflows,
         task_timeout=request.task_queues.workflow_task_timeout,
+        # what failed or was cancelled starts again; what has completed raises: its result is in the journal
         id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         search_attributes=identify(request.run, request.environment),

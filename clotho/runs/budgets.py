@@ -32,7 +32,7 @@ async def read_budget(journal: Journal, run: str) -> BudgetEntry | None:
 
 
 async def budget_asked(journal: Journal, manifest: RunManifest, *, acts: bool) -> BudgetEntry | None:
-    """The budget and price that `manifest` names, beside what the run has; None where it names neither.
+    """The run's budget and price, with those that `manifest` names in their place; None if nothing changes.
 
     `acts`: whether a model acts. Raises InvalidInput for a budget of cost without the model's price.
     """
@@ -61,6 +61,7 @@ async def rollout_spending(journal: Journal, rollout: str, turns: int | None = N
     while turns is None or first < turns:
         last = first + TURNS_PER_READ if turns is None else min(turns, first + TURNS_PER_READ)
         entries = await journal.read_many([turn_key(rollout, turn) for turn in range(first, last)], TurnEntry)
+        # to the first gap: what a program has sampled behind it counts once the gap is filled
         for number, entry in enumerate(entries, first):
             if entry is None:
                 return spent
@@ -94,9 +95,10 @@ def sampled_spending(turn: TurnEntry) -> Spending:
 async def calls_spending(
     journal: Journal, rollout: str, number: int, turn: TurnEntry, tools: ToolManifest | None
 ) -> Spending:
-    """The spending of the calls of a turn that are made by now."""
+    """The spending of a turn's calls that have a result by now."""
     keys = [call_key(rollout, call_id(number, index)) for index in range(len(turn.tool_calls))]
     made = [call for call in await journal.read_many(keys, CallEntry) if call is not None]
+    # names that a model invents would fill the pages of spending
     offered = [call for call in made if tools is not None and tools.offered(call.tool) is not None]
     counts = {name: sum(call.tool == name for call in offered) for name in {call.tool for call in offered}}
     return Spending(active_seconds=sum(call.seconds for call in made), calls=counts)
@@ -144,6 +146,7 @@ class RunLedger:
         for rollout, spent in (each for page in pages for each in page.items()):
             if group_of(rollout) in self._counted:
                 continue
+            # as many turns may come with more calls
             if (known := self._open.get(rollout)) is None or spent.turns >= known.turns:
                 self._open[rollout] = spent
         await self._count(sorted({group_of(rollout) for rollout in self._open}))
@@ -156,6 +159,7 @@ class RunLedger:
     async def _pages(self) -> list[SpendingPage]:
         keys = sorted(await self._journal.keys(spending_prefix(self._run)))
         last = {key.rpartition("/")[0]: key for key in keys}
+        # from the store: a page is soon replaced, and is None where its process has just written the next
         read = await asyncio.gather(*(self._journal.read_current(key, SpendingPage) for key in last.values()))
         return [page for page in read if page is not None]
 
@@ -165,6 +169,7 @@ class RunLedger:
             spent = entry.spent or await group_spending(self._journal, group)
             self._scored += spent
             self._counted.add(group)
+            # its entry has them: counted on, they would be spent twice
             for rollout in [each for each in self._open if group_of(each) == group]:
                 del self._open[rollout]
 
@@ -179,6 +184,7 @@ async def budget_used_up(journal: Journal, run: str) -> str | None:
 
 async def with_spending(journal: Journal, group: str, entry: GroupEntry) -> GroupEntry:
     """The entry of a group that is being scored, with its spending where the run has a budget."""
+    # without a budget nobody asks: to add it up reads every turn and call of the group
     if await read_budget(journal, run_of(group)) is None:
         return entry
     return entry.model_copy(update={"spent": await group_spending(journal, group)})

@@ -53,6 +53,7 @@ async def start_campaign(
         priority=asked.priority,
     )
     requested = await journal.latest(campaign_request_prefix(manifest.run), CampaignRequest)
+    # asked before the items are written: what is refused must not add any
     running = await is_running(client, campaign_id(manifest.run))
     if running and requested is not None and not requested.grows_into(request):
         raise InvalidInput(
@@ -61,6 +62,7 @@ async def start_campaign(
         )
     if asked.items is not None:
         await write_items(journal, manifest.run, asked.items)
+    # after the items: whoever starts the campaign by this request finds them
     if requested != request:
         await journal.append(campaign_request_prefix(manifest.run), request)
     if running:
@@ -71,6 +73,7 @@ async def start_campaign(
         await ask_for_new_code(journal, manifest.run)
         if code is not None:
             await KeptCode(journal).keep(manifest.run, code)
+    # in any case: it attaches, and starts the campaign again where that ended before the signal came
     return await start_requested(client, request)
 
 

@@ -35,6 +35,7 @@ async def delegated_task(journal: Journal, rollout: str, call: str) -> tuple[Del
 async def delegated_work(journal: Journal, child: str) -> DelegatedWork:
     end = await read_child_end(journal, child)
     return DelegatedWork(
+        # with what its own children used: a parent's limits bound all that it has begun
         sampled_tokens=end.sampled_tokens + end.delegated_tokens,
         active_seconds=end.active_seconds,
         prompt_tokens=end.prompt_tokens + end.delegated_prompt_tokens,
@@ -49,7 +50,7 @@ async def read_child_end(journal: Journal, child: str) -> RolloutSummary:
 
 
 def last_words(messages: Sequence[ChatMessage]) -> str:
-    """The text of the last message of an agent that has any."""
+    """The agent's last text; NOTHING_SAID if it has none."""
     for message in reversed(messages):
         if message.role == "assistant" and isinstance(message.content, str) and message.content.strip():
             return message.content.strip()
@@ -62,7 +63,7 @@ def children_of(transcript: Transcript) -> list[str]:
 
 
 async def all_descendants(journal: Journal, transcript: Transcript) -> list[Descendant]:
-    """The children of a rollout and theirs, each before its own, with what they did."""
+    """All descendants of a rollout with their transcripts, each child before its own children."""
     found: list[Descendant] = []
     for child in children_of(transcript):
         end = await read_child_end(journal, child)

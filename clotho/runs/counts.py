@@ -76,7 +76,9 @@ class RunCounter:
     async def _with_open(self, counts: RunCounts, group: str) -> RunCounts:
         keys = await self._journal.keys(f"{group}/")
         begun = {key.rpartition("/turn/")[0] for key in keys if "/turn/" in key}
+        # a child counts with the rollout whose task it does
         rollouts = {each for each in begun if not depth_of(each)}
+        # the entries of a sealed rollout may be pruned, its end among them
         sealed = {key.removesuffix("/sealed") for key in keys if key.endswith("/sealed")}
         ended = {key.removesuffix("/end") for key in keys if key.endswith("/end")} | sealed
         ends = await self._journal.read_many([end_key(each) for each in sorted(ended)], EndEntry)
@@ -90,6 +92,7 @@ class RunCounter:
 
     async def _failed(self) -> dict[str, Failure]:
         """The rollouts whose last execution failed, and why."""
+        # visibility lists executions: one that failed stays listed when its rollout was started again
         query = f"{self._query}'Rollout' AND ExecutionStatus = 'Failed'"
         listed = [each async for each in self._client.list_workflows(query, limit=FAILED_ROLLOUTS)]
         latest = await asyncio.gather(
@@ -97,6 +100,7 @@ class RunCounter:
         )
         found: dict[str, Failure] = {}
         for each in latest:
+            # by execution: an ended one fails no differently later, and its failure costs a request
             failure = self._failures.get(each.run_id) or await failure_of(self._client, each)
             if failure is not None:
                 found[each.id] = self._failures[each.run_id] = failure

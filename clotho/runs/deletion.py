@@ -24,6 +24,7 @@ async def delete_run(journal: Journal, client: Client, run: str) -> int:
     """
     await read_manifest(journal, run)
     await _delete_histories(client, run)
+    # before anything is deleted: a start of that name in between is refused
     await journal.write(deleted_key(run), Deleted(run=run))
     keys = await journal.keys(f"{run}/")
     await journal.delete(keys)
@@ -33,11 +34,12 @@ async def delete_run(journal: Journal, client: Client, run: str) -> int:
 
 
 async def _delete_histories(client: Client, run: str) -> None:
-    """Returns when visibility, which lags, lists none. A notice that is being given outlives the run."""
+    """Delete histories until visibility, which lags, lists none; a notice that is being sent is left to end."""
     ended_or_work = f"{RUN} = '{run}' AND (WorkflowType != '{NOTICE}' OR ExecutionStatus != 'Running')"
     while True:
         listed = [found async for found in client.list_workflows(ended_or_work)]
         running = [found.id for found in listed if found.status is WorkflowExecutionStatus.RUNNING]
+        # visibility lags: what it lists as running may be ending, and is waited for
         if running and not await _is_cancelled(client, running[0]):
             raise InvalidInput(
                 f"run {run} is running ({len(running)} workflows, {running[0]} among them): "

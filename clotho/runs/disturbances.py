@@ -18,6 +18,7 @@ def repairs_of(rollout: str, repairs: Sequence[RepairEntry]) -> tuple[RepairEntr
 def disturbances_of(summary: RolloutSummary, repairs: Sequence[RepairEntry]) -> tuple[Disturbance, ...]:
     """Every disturbance of a rollout, once, in the order in which they are declared."""
     found = {Disturbance.SANDBOX_LOST} if summary.losses else set()
+    # each fidelity but `exact` bears a disturbance's name
     found |= {kind for kind in Disturbance if kind in {loss.value for loss in summary.losses}}
     applies = {
         Disturbance.RESUMED: summary.resumed_turns > 0,

@@ -78,6 +78,7 @@ def placed(output: Path) -> Iterator[Path]:
     if output.exists() and not output.is_file():
         yield output
         return
+    # the file behind a symbolic link: a rename would replace the link
     target = output.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside its place: a rename from another file system is a copy, which a reader may see half of.
@@ -103,11 +104,13 @@ async def export_lines(
 async def _lines(
     journal: Journal, run: str, form: Format, exclude: Collection[Disturbance]
 ) -> AsyncIterator[Line]:
+    # an unknown run is refused: its groups would be none, and the file empty
     await read_manifest(journal, run)
     async for group, entry, kept in recorded_groups(journal, run, exclude):
         siblings = [one.summary for one in kept]
         tools = await journal.read_required(tools_key(group), ToolManifest)
         lines = [_rollout(group, entry, one, tools, form) for one in kept]
+        # a group whose rollouts are all excluded has no line
         if form is Format.GROUPS and lines:
             whole: Line = {
                 "group": group,
@@ -230,6 +233,7 @@ def _sharegpt(message: ChatMessage) -> JsonValue:
 def _tool_call(function: FunctionCall) -> str:
     """The call as JSON; arguments that aren't JSON, or nested too deeply, stay the text they were."""
     try:
+        # json.loads takes NaN, which can't be written again: ValueError, too
         return _encoded(function.name, json.loads(function.arguments))
     except (ValueError, RecursionError):
         return _encoded(function.name, function.arguments)

@@ -80,6 +80,7 @@ class Groups:
             except GroupFailed as failure:
                 if failure.invalid is not None and not self.waits_for_settings:
                     raise InvalidInput(f"{claim.group}: {failure.invalid}") from failure
+                # WAIT uses no attempt up: every other group would fail alike
                 failed += failure.action is GroupAction.RETRY
                 if failure.action is GroupAction.DROP or failed >= self.attempts:
                     raise GroupRejected(failure.reason, str(failure)) from failure
@@ -98,11 +99,13 @@ class Groups:
             log.info("%s not cancelled: %s", claim.group, error.message)
 
     async def _attempt(self, claim: Claim) -> GroupEntry:
+        # the store first: Temporal forgets a completed workflow after its retention, and would run it again
         if (entry := await self.scored(claim)) is not None:
             return entry
         try:
             request = self.order.group(self.manifest, claim.group, claim.number)
             await (await start_work(self.client, request)).result()
+        # completed since the look above: its entry is there
         except WorkflowAlreadyStartedError:
             pass
         except WorkflowFailureError as error:

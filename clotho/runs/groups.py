@@ -58,12 +58,13 @@ async def unfinished(journal: Journal, request: UnfinishedRequest) -> Unfinished
 
 
 async def scored_groups(journal: Journal, run: str, limit: int | None = None) -> list[tuple[str, GroupEntry]]:
-    """The run's finished groups by id; of one that is large, the first `limit` without a long gap before them."""
+    """The run's scored groups by id; with `limit`, the first so many, up to a gap of LONGEST_GAP groups."""
     groups = await group_ids(journal, run)
     found: list[tuple[str, GroupEntry]] = []
     for first in range(0, len(groups), LONGEST_GAP):
         part = [scored async for scored in scored_among(journal, groups[first : first + LONGEST_GAP])]
         found += part
+        # without the end at a gap, all million groups of a run that has just begun would be looked up
         if limit is not None and (len(found) >= limit or not part):
             return found[:limit]
     return found
@@ -73,6 +74,7 @@ async def scored_among(journal: Journal, groups: Sequence[str]) -> AsyncIterator
     """The scored groups among `groups`, in their order."""
     for first in range(0, len(groups), ENTRIES_PER_READ):
         part = groups[first : first + ENTRIES_PER_READ]
+        # in parts: each entry holds its rollouts' summaries, and a run may have a million
         entries = await journal.read_many([scored_key(group) for group in part], GroupEntry)
         for group, entry in zip(part, entries, strict=True):
             if entry is not None:
@@ -82,7 +84,7 @@ async def scored_among(journal: Journal, groups: Sequence[str]) -> AsyncIterator
 async def group_ids(journal: Journal, run: str) -> Sequence[str]:
     """Ids of all groups of the run that may be scored: computed from its items, where they were enumerated.
 
-    The groups of items that were drawn one at a time bear other names: those that are scored are looked for.
+    An adapter draws items one at a time, and its groups have other names: the scored ones are looked for.
     """
     if items := await count_items(journal, run):
         return EnumeratedGroups(run, items)
@@ -90,7 +92,7 @@ async def group_ids(journal: Journal, run: str) -> Sequence[str]:
 
 
 async def is_large(journal: Journal, run: str) -> bool:
-    """Whether counting the run's scored groups takes longer than one waits for a command."""
+    """Whether the run has too many groups to count the scored ones while a user waits for a command."""
     return await count_items(journal, run) > LARGE_ITEMS
 
 
@@ -104,4 +106,5 @@ async def target_groups(journal: Journal, run: str) -> int | None:
 
 
 async def scored_keys(journal: Journal, run: str) -> list[str]:
+    # run/group/scored: a key below a rollout has more parts
     return [key for key in await journal.keys(f"{run}/") if key.endswith("/scored") and key.count("/") == 2]

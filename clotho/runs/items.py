@@ -1,7 +1,7 @@
 """A run's dataset in the store: given at its start, or taken from its environment.
 
-Items are numbered from 0 and kept in chunks of ITEMS_PER_CHUNK. One that was short when items were added to the run
-goes on in further parts.
+Items are numbered from 0 and kept in chunks of ITEMS_PER_CHUNK. Where the last chunk was short as the run got more
+items, further parts of the chunk hold those that follow.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +28,7 @@ async def write_items(journal: Journal, run: str, items: Sequence[Item]) -> None
         chunk, start = divmod(written, ITEMS_PER_CHUNK)
         part = tuple(items[written : (chunk + 1) * ITEMS_PER_CHUNK])
         stored = (await journal.write(items_key(run, chunk, start), ItemChunk(items=part))).items
+        # a shorter chunk of another start is no fault: the rest goes behind it; an empty one ends a dataset
         if not stored or stored != part[: len(stored)]:
             raise InvalidInput(
                 f"run {run} exists with other items; give the same file, with more items after them, "
@@ -41,6 +42,7 @@ async def count_items(journal: Journal, run: str) -> int:
     if not (keys := await journal.keys(items_prefix(run))):
         return 0
     chunk, _, start = keys[-1].rpartition("/")[2].partition("-")
+    # one read: all chunks before the last are full
     last = await journal.read_required(keys[-1], ItemChunk)
     return int(chunk) * ITEMS_PER_CHUNK + int(start or 0) + len(last.items)
 
@@ -55,6 +57,7 @@ async def enumerate_items(journal: Journal, run: str, draw: Draw, wanted: int) -
     ended = count % ITEMS_PER_CHUNK != 0
     if count < wanted and not ended:
         for number in range(count // ITEMS_PER_CHUNK):
+            # a dataset is a stream: what comes next is had by drawing what came before
             before = (await journal.read_required(items_key(run, number), ItemChunk)).items
             if (again := await draw(ITEMS_PER_CHUNK))[: len(before)] != before:
                 raise EnvironmentFailed(
@@ -77,6 +80,7 @@ async def read_item(journal: Journal, run: str, index: int) -> Item:
         if offset < start + len(part.items):
             return part.items[offset - start]
         start += len(part.items)
+    # in no chunk: an adapter's run keeps each item by itself
     return (await journal.read_required(adapter_item_key(run, index), AdapterItem)).item
 
 

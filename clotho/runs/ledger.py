@@ -63,6 +63,7 @@ class Ledger:
             group = adapter_group_id(self._run, name, self.drawn[name])
             entry = AdapterItem(item=item, group=group, step=step, at=time.time())
             number = self._next
+            # write-once: if another draw has this number, it is counted, and the next number is tried
             written = await self._journal.write(adapter_item_key(self._run, number), entry)
             self._next = max(self._next, number + 1)
             self.drawn[item_name(written.item)] += 1
@@ -84,6 +85,7 @@ class Ledger:
 
     async def sending(self, group: str) -> bool:
         """Note an attempt to send; returns whether there was one before, so that the API may have the group."""
+        # noted before the API is asked: if its answer is lost, the group may have been taken
         before = await self._journal.keys(sending_prefix(group))
         await self._journal.append(sending_prefix(group), Sending())
         return bool(before)

@@ -28,6 +28,7 @@ async def find_leftovers(journal: Journal, client: Client) -> list[Leftover]:
     found = [leftover for run in deleted if (leftover := await _of_deleted(journal, run, run in runs)).keys]
     for run in sorted(set(runs) - set(deleted)):
         found += await _of_sealed(journal, run)
+    # asked after the listing: a run that was started meanwhile keeps its entries
     live: dict[str, bool] = {}
     for run in {run_of(each) for each in found}:
         open_ = await client.count_workflows(f"{work_of(run)} AND ExecutionStatus = 'Running'")

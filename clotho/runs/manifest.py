@@ -47,6 +47,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
     field that may not change and did, and for a budget of cost without a price.
     """
     if endpoint is not None:
+        # checked before anything is written: what is refused here takes no name
         for server in endpoint.servers:
             checked_base_url(server.base_url)
     if endpoint is not None and endpoint.api_key_variable is not None:
@@ -54,6 +55,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
     if await journal.read(deleted_key(manifest.run), Deleted) is not None:
         raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
     entry = await budget_asked(journal, manifest, acts=endpoint is not None)
+    # the first time stays: a later start finds the entry written
     await journal.write(opened_key(manifest.run), Opened(at=time.time()))
     stored = await journal.write(manifest_key(manifest.run), manifest)
     if stored.fingerprint != manifest.fingerprint and not await has_begun(journal, manifest.run):
@@ -68,6 +70,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
 def require_unchanged(manifest: RunManifest, stored: RunManifest) -> None:
     """Raise InvalidInput with both values of every field that differs from the run in the store."""
     if stored.fingerprint != manifest.fingerprint:
+        # budget and prices may change, so they are no difference
         same = manifest.model_copy(update={"account": stored.account})
         raise InvalidInput(
             f"run {manifest.run} exists with other settings ({difference(same, stored)}); "
@@ -103,7 +106,7 @@ def differing_fields(ours: FrozenModel, theirs: FrozenModel) -> list[str]:
 
 
 def _leaves(value: Mapping[str, JsonValue], prefix: str = "") -> dict[str, JsonValue]:
-    """Every value that is no object, or an empty one, by its path."""
+    """All values by their paths; of objects, only empty ones count as values."""
     found: dict[str, JsonValue] = {}
     for name, inner in value.items():
         if isinstance(inner, dict) and inner:

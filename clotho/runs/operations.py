@@ -53,10 +53,10 @@ class Operations:
             await tell_campaign(self._client, target.run)
 
     async def resume(self, target: Target) -> bool:
-        """Resume with all that is part of it, and start the unfinished groups of a run that has ended.
+        """Resume the target and all that is part of it, and start the unfinished groups of a run that has ended.
 
-        It goes on with the code that its environment has now. Returns whether anything was started. Raises
-        InvalidInput where its budget is used up, and for a part of what is paused as a whole.
+        The work goes on with the code that its environment has now. Returns whether anything was started. Raises
+        InvalidInput where the run's budget is used up, and where something that the target is part of is paused.
         """
         if target.group is not None:
             await self._resume_part(target)
@@ -67,11 +67,12 @@ class Operations:
                 f"{target.run}: {met}; raise it with `clotho resume {target.run} --budget JSON`"
             )
         await ask_for_new_code(self._journal, target.run)
+        # after the code was asked for: a rollout goes on as soon as the pause has ended
         await resume_whole(self._journal, target.run)
         return await self._start_run(target.run)
 
     async def change_budget(self, target: Target, settings: RunSettings) -> None:
-        """Give a run another budget or other prices. Raises InvalidInput for a part of one, and unknown prices."""
+        """Give a run another budget or prices. Raises InvalidInput for a group or rollout, and unknown prices."""
         manifest = (await read_manifest(self._journal, target.run)).with_settings(settings)
         if target.group is not None:
             raise InvalidInput(f"{target} is part of a run: a budget is one of {target.run}")
@@ -82,6 +83,7 @@ class Operations:
         """Request cancellation. Raises InvalidInput if it isn't running."""
         await read_manifest(self._journal, target.run)
         if target.group is None and await read_adapter_config(self._journal, target.run) is not None:
+            # no campaign starts these groups, so none passes a cancel on to them
             running = await self._running_groups(target.run)
         else:
             running = [target.workflow] if await is_running(self._client, target.workflow) else []
@@ -118,6 +120,7 @@ class Operations:
         if target.rollout is not None:
             tools = await self._journal.read(tools_key(request.group), ToolManifest)
             work = request.sibling(target.rollout, None if tools is None else tools.max_active_seconds)
+        # a campaign's groups have it from their parent, which doesn't start this work
         priority = None
         if await read_adapter_config(self._journal, target.run) is None:
             priority = (await read_campaign_request(self._journal, target.run)).priority
@@ -139,7 +142,7 @@ class Operations:
         return await self._journal.read(delivered_key(target.group), Delivery)
 
     async def boundaries(self, target: Target) -> Boundaries:
-        """Counts from Temporal's visibility, which lags a moment. Those that wait for a child don't count."""
+        """Counts from Temporal's visibility, which lags a moment, without rollouts that wait for a child."""
         query = running_rollouts(target)
         asked = (query, *(f"{query} AND {OUTCOME} = '{shown}'" for shown in (DELEGATING, PAUSED)))
         counts = await asyncio.gather(*(self._client.count_workflows(each) for each in asked))
@@ -163,7 +166,7 @@ class Operations:
             raise InvalidInput(f"{target} is not running")
 
     async def _require_unfinished(self, target: Target) -> None:
-        """Raise InvalidInput for what there isn't, and for what has ended for good."""
+        """Raise InvalidInput for a target that doesn't exist, or has ended for good."""
         await read_manifest(self._journal, target.run)
         if target.group is None:
             found = await describe(self._client, target.workflow)
@@ -175,8 +178,9 @@ class Operations:
             raise InvalidInput(f"{target} has ended: nothing of it is left to pause or to resume")
 
     async def _is_scored(self, run: str) -> bool:
-        """Whether no group of a campaign is left to do; of a large run that isn't counted."""
+        """Whether all groups of a campaign are scored; False for a large run."""
         target = await target_groups(self._journal, run)
+        # not counted, which takes long: a campaign that finds all groups scored ends by itself
         if not target or await is_large(self._journal, run):
             return False
         return len(await scored_keys(self._journal, run)) >= target
@@ -234,13 +238,12 @@ class Operations:
             await self._client.get_workflow_handle(workflow).cancel()
 
     async def _with_rollout(self, group: GroupRequest, target: Target) -> GroupRequest:
-        """The group of `target`; raises InvalidInput if that names a rollout which the group doesn't have."""
+        """Return `group`; raises InvalidInput if `target` is a rollout that it doesn't have."""
         if (rollout := target.rollout) is None:
             return group
         if (number := sibling_number(rollout)) >= group.size:
             raise InvalidInput(f"there is no rollout {rollout}: groups of this run have {group.size}")
         # A replacement or a child is there once it has begun; a sibling need not have begun.
-        # if not
         planned = rollout == rollout_id(group.group, number)
         if not planned and await self._journal.read(prompt_key(rollout), Prompt) is None:
             raise InvalidInput(

@@ -64,5 +64,6 @@ def rollout_row(line: Line) -> Line:
 def _message(message: dict[str, JsonValue]) -> JsonValue:
     content = message["content"]
     return (
+        # the column is text: content in parts goes in as JSON
         message if content is None or isinstance(content, str) else message | {"content": json.dumps(content)}
     )

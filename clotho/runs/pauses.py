@@ -1,11 +1,11 @@
 """Pauses of runs, groups and rollouts: one numbered log of each run in the store.
 
-An entry has what it changes, and after some changes all that is paused: a thousand rollouts that are paused one by
-one write about as much as the thousand names.
+An entry holds what it changes, and after some changes one holds all that is paused: pausing a thousand rollouts one
+by one writes about as much as their names.
 
 A turn looks there before the model is asked, at most a second after another look (`activities/llm.py`). A paused
 rollout rests in an activity that holds no worker's slot (`activities/pauses.py`), until nothing that it is part of
-is paused. Nothing has to be told: what begins later, a repaired rollout too, finds the pause at its next turn.
+is paused. No rollout has to be told: one that begins later, or is repaired, finds the pause at its next turn.
 Calls in flight are finished.
 """
 
@@ -43,6 +43,7 @@ class Pause:
 
 async def pause(journal: Journal, name: str, reason: str) -> None:
     """Pause a run, group or rollout; what is paused already keeps its first reason."""
+    # under the sibling's name: its replacements stay paused, too
     await _change(journal, run_of(name), lambda paused: {wholes_of(name)[0]: reason, **paused})
 
 
@@ -92,6 +93,7 @@ async def read_pauses(journal: Journal, run: str) -> list[Pause]:
     lasting: dict[str, tuple[str, float]] = {}
     entries = await journal.read_many(await journal.keys(pause_prefix(run)), PauseEntry)
     for entry in filter(None, entries):
+        # an entry with all that is paused tells what was resumed by leaving it out
         for name in entry.resumed if entry.changes is not None else lasting.keys() - entry.paused.keys():
             found.append(Pause(name, *lasting.pop(name), until=entry.at))
         for name in entry.paused.keys() - lasting.keys():
@@ -113,7 +115,7 @@ async def _end(journal: Journal, name: str, ends: Callable[[str], bool]) -> bool
 
 
 async def _change(journal: Journal, run: str, change: Callable[[Paused], Paused]) -> bool:
-    """Append what `change` makes of what is paused; returns False where that is the same."""
+    """Append an entry with the result of `change`; returns False where it changes nothing."""
     while True:
         log = await _read_log(journal, run)
         if (paused := change(log.paused)) == log.paused:

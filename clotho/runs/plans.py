@@ -26,7 +26,7 @@ async def with_plan(
     prompt: Prompt,
     rollout: str,
 ) -> Prompt:
-    """`prompt` with what the run's agent does in `rollout`; as it is where a model acts.
+    """`prompt` with the plan or program of the run's agent; unchanged where a model acts.
 
     Raises InvalidInput for an item without a solution, and for a recorded rollout that isn't there.
     """
@@ -63,6 +63,7 @@ async def _recorded(
     entry = await journal.read(scored_key(recorded), GroupEntry)
     if entry is None:
         raise InvalidInput(f"there is no scored group {recorded} to replay")
+    # the environment decides: a task whose files were mended since is the same item
     if not await environment.same_item(entry.item, item):
         raise InvalidInput(f"{recorded} rolled another item out: replay it with the same items")
     siblings = {sibling_number(sibling.rollout): sibling for sibling in entry.siblings}

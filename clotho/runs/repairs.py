@@ -19,6 +19,7 @@ async def claim_repair(journal: Journal, manifest: RunManifest, request: RepairR
     Concurrent claims may exceed the run's bound together.
     """
     key = f"{group_repairs_prefix(request.group)}{request.attempt:03}-{request.number:03}"
+    # looked up first: an activity that is repeated must not count its own repair against the bounds
     if (claimed := await journal.read(key, RepairEntry)) is None:
         if request.number >= request.bounds.per_group:
             return None
@@ -50,6 +51,7 @@ async def _repair(journal: Journal, manifest: RunManifest, request: RepairReques
     failed = request.failure.workflow
     turns = await journal.read_many(await journal.keys(turn_prefix(failed)), TurnEntry)
     sampled = [turn.sampled for turn in turns if turn is not None and turn.sampled is not None]
+    # the prompt before the claim that names its rollout: who reads the claim starts it
     goes_on = await _replacement(journal, manifest, request) if request.from_scratch else failed
     return RepairEntry(
         failure=request.failure,
@@ -72,5 +74,6 @@ async def _replacement(journal: Journal, manifest: RunManifest, request: RepairR
     rollout = replacement_id(failed, len(replaced) + 1)
     prompt = await journal.read_required(prompt_key(failed), Prompt)
     seeded = prompt.model_copy(update={"seed": derived_seed(manifest.seed, rollout)})
+    # a repeated attempt computes the same id and seed, and finds the prompt written
     await journal.write(prompt_key(rollout), seeded)
     return rollout

@@ -119,12 +119,13 @@ def _sampling(
         )
     except ValidationError as error:
         raise InvalidInput("; ".join(fault["msg"] for fault in error.errors())) from error
+    # None: the request leaves the field out
     left_out = {"top_k": None, "min_p": None, "repetition_penalty": None} if standard else {}
     return sampling.model_copy(update=left_out)
 
 
 def configured_tools(asked: EnvironmentConfig) -> ToolSettings:
-    """The settings of its tools that an environment's configuration names."""
+    """The tool settings that an environment's configuration names."""
     return ToolSettings(
         terminal_timeout=asked.terminal_timeout,
         delegation=asked.delegation,

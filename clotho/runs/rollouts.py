@@ -35,8 +35,8 @@ async def sandbox_losses(
 ) -> tuple[Fidelity, ...]:
     """The fidelity of each sandbox that replaced a lost one, in order.
 
-    The journal has those of earlier workflows of the rollout; `remembered` are its workflow's, which may be worse
-    than journalled after a late replay.
+    The journal has those of earlier workflows of the rollout; `remembered` are those of the present one, which a
+    late replay may have made worse than the journal says.
     """
     recorded: list[Fidelity] = []
     for number in count(1):
@@ -44,12 +44,13 @@ async def sandbox_losses(
             break
         if entry.fidelity is not None:  # else the one before was given back while it was idle
             recorded.append(entry.fidelity)
+    # the worse of each pair: Fidelity is declared from the best to the worst
     pairs = zip_longest(recorded, remembered, fillvalue=Fidelity.EXACT)
     return tuple(max(pair, key=list(Fidelity).index) for pair in pairs)
 
 
 async def program_ends(journal: Journal, rollout: str, losses: int) -> dict[int, ProgramEntry]:
-    """Lease -> how the agent's program ended in its sandbox, of a rollout that has lost so many."""
+    """Lease -> how the agent's program ended in its sandbox; the rollout has lost `losses` sandboxes."""
     numbers = range(losses + 1)
     entries = await journal.read_many([agent_key(rollout, number) for number in numbers], ProgramEntry)
     return {number: entry for number, entry in zip(numbers, entries, strict=True) if entry is not None}

@@ -32,8 +32,8 @@ async def calls_in_sandbox(journal: Journal, owner: str, turns: int) -> list[Jou
 async def awaited_turn(journal: Journal, rollout: str) -> tuple[int, ...] | None:
     """The number of the turn that a rollout waits for, and after it that of a child at work in its sandbox.
 
-    None while a call is made, or none may follow: a sandbox is idle while a turn is awaited, and has the effects of
-    journalled calls alone.
+    None while a call is under way, and where no turn may follow. While a turn is awaited, the sandbox is idle, with
+    the effects of journalled calls alone.
     """
     if (await journal.read_required(prompt_key(rollout), Prompt)).program is not None:
         return None  # it is at work whatever it waits for

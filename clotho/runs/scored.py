@@ -30,6 +30,7 @@ class ScoredGroups:
 
     async def new(self) -> Scored:
         """Groups scored since the last call. Raises RPCError and StoreUnavailable."""
+        # the time before the look: what completes during it is listed again, and `known` by then
         started = datetime.now(UTC)
         if self._looked is None:
             candidates: Sequence[str] = await group_ids(self._journal, self._run)
@@ -46,7 +47,7 @@ class ScoredGroups:
         return found
 
     async def rest(self) -> Scored:
-        """All that are scored and weren't given, whatever visibility lists."""
+        """All scored groups that weren't returned yet, whether or not visibility lists them."""
         return await self._read(await group_ids(self._journal, self._run))
 
     async def _read(self, groups: Sequence[str]) -> Scored:

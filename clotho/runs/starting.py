@@ -44,6 +44,7 @@ class Started:
 async def start(client: Client, journal: Journal, order: RunRequest, code: Code | None = None) -> Started:
     """Start the run, or attach to it. Its environment is `code`, if given, else what workers have on disk."""
     named, run = await with_model_name(journal, order), order.manifest.run
+    # both before the start: it takes the code as it is now, and after it the run runs in any case
     changed = await _changed_sources(journal, client, run)
     running = await is_running(client, campaign_id(run))
     return Started(named, await start_campaign(client, journal, named, code), changed, running)
@@ -60,7 +61,7 @@ async def messages_before_start(journal: Journal, manifest: RunManifest) -> list
 
 
 async def settings_notice(journal: Journal) -> str | None:
-    """A sentence for workers that have other settings than the clotho.yaml that they read has by now."""
+    """A sentence where clotho.yaml has changed since the workers read it; None where it hasn't."""
     if not (changed := await changed_settings(journal, await asyncio.to_thread(read_settings_file))):
         return None
     names = ", ".join(changed[:SETTINGS_NAMED]) + (", …" if len(changed) > SETTINGS_NAMED else "")
@@ -80,6 +81,7 @@ async def with_model_name(journal: Journal, order: RunRequest) -> RunRequest:
 
 
 async def _changed_sources(journal: Journal, client: Client, run: str) -> list[Path]:
+    # not kept in memory: until the run has items, its manifest may be replaced
     if await journal.read_current(manifest_key(run), RunManifest) is None:
         return []
     return await Operations(journal, client).changed_sources(Target(run))

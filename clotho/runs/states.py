@@ -1,4 +1,4 @@
-"""The state of a run, in one word, and its campaign's progress, as Temporal has them."""
+"""The state of a run, in a few words, and its campaign's progress, as Temporal has them."""
 
 import asyncio
 
@@ -26,9 +26,10 @@ NOT_KNOWN = "-"
 async def run_state(
     journal: Journal, client: Client | None, run: str, scored: int | None, target: int | None
 ) -> str:
-    """One word, for a run with so many scored groups of those that it is to have; NOT_KNOWN without an answer."""
+    """The state of a run with `scored` of `target` groups, in a few words; NOT_KNOWN without an answer."""
     paused = await reason_for(journal, run) is not None
     drawn = await read_adapter_config(journal, run) is not None
+    # first: what is scored needs no answer of Temporal, which may be gone or have forgotten the run
     if target and scored is not None and scored >= target and not drawn:
         return "scored"
     if client is None:
@@ -52,6 +53,7 @@ async def _campaign_state(client: Client, run: str) -> str:
         return "not in this Temporal"
     ended = {
         WorkflowExecutionStatus.RUNNING: "running",
+        # a run with all its groups was `scored` above
         WorkflowExecutionStatus.COMPLETED: "incomplete",
         WorkflowExecutionStatus.CANCELED: "cancelled",
     }
@@ -82,5 +84,6 @@ async def items_notice_at_start(journal: Journal, handle: CampaignHandle, run: s
     except TimeoutError:
         pass
     finally:
+        # the waiting alone ends: the campaign runs on
         result.cancel()
     return None

@@ -9,6 +9,7 @@ from clotho.temporal.search_attributes import RUN
 
 TARGET = re.compile(
     rf"(?P<run>[^/]+)(/(?P<group>g(?P<item>\d{{6,}})|{ADAPTER_GROUP})(/(?P<rollout>r\d+(\.\d+)?(~\d{{4,}}-\d{{2,}})*))?)?",
+    # else \d takes digits of other scripts, which no id has
     re.ASCII,
 )
 

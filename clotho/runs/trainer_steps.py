@@ -7,6 +7,7 @@ from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import trainer_step_prefix
 from clotho.journal import Journal
 
+# two: a reader that has listed the log finds the last entry still there after one more append
 KEPT_ENTRIES = 2
 
 

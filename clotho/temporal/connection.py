@@ -33,6 +33,7 @@ async def connect(
     if settings.namespace is not None:
         options["namespace"] = settings.namespace
     # A handle that waits for a result outlives any outage of the server; workers have limits of their own.
+    # max_retries=0 stands for no bound; by default the client gives up after 10 s
     patient = RetryConfig(max_elapsed_time_millis=None, max_retries=0)
     try:
         return await Client.connect(
@@ -63,7 +64,7 @@ async def connect(
 
 
 def is_named(settings: TemporalSettings) -> bool:
-    """Whether the settings, Temporal's variables or a profile name the server: it isn't just the usual address."""
+    """Whether the settings, Temporal's variables or a profile name the server; else it is the default address."""
     return settings.address is not None or "target_host" in ClientConfig.load_client_connect_config()
 
 

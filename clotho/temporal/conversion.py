@@ -39,6 +39,7 @@ class Failures(DefaultFailureConverter):
         try:
             super().to_failure(exception, payload_converter, failure)
         except UnicodeEncodeError:  # a surrogate on its own, somewhere in the message or those of its causes
+            # the attempt that raised has left it half written
             failure.Clear()
             super().to_failure(_encodable(exception), payload_converter, failure)
         if not failure.HasField("application_failure_info"):
@@ -46,6 +47,7 @@ class Failures(DefaultFailureConverter):
         failure.message = truncate_middle(for_terminal(failure.message))
         failure.stack_trace = for_terminal(failure.stack_trace[-TRACE_CHARACTERS:])
         if _size(failure) > FAILURE_BYTES:
+            # given up in this order: the message, which operators read, is cut last
             failure.ClearField("cause")
         if _size(failure) > FAILURE_BYTES:
             failure.ClearField("stack_trace")

@@ -80,7 +80,7 @@ def live_pollers(described: DescribeTaskQueueResponse) -> list[PollerInfo]:
 async def read_deployment(client: Client, queue: str, name: str | None = None) -> Deployment | None:
     """The deployment `name`, by default the one to which the workers of a workflow queue belong.
 
-    None where none has a build id, or the server knows nothing of deployments. Raises RPCError.
+    None where no worker has a build id, or the server knows nothing of deployments. Raises RPCError.
     """
     described = await described_queue(client, queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
     versioned, unversioned = set[tuple[str, str]](), False
@@ -103,6 +103,7 @@ async def read_deployment(client: Client, queue: str, name: str | None = None) -
             return None
         raise
     info = answer.worker_deployment_info
+    # the oldest first: advice names the last one
     summaries = sorted(info.version_summaries, key=lambda one: one.create_time.ToDatetime(UTC))
     return Deployment(
         name,
@@ -118,7 +119,7 @@ async def make_current(
 ) -> str | None:
     """Have new work begin with a version, once its workers poll; returns the version that was current before.
 
-    Raises Unavailable where none does within `seconds`, or Temporal refuses the version for so long.
+    Raises Unavailable where no worker polls within `seconds`, or Temporal refuses the version for so long.
     """
     request = SetWorkerDeploymentCurrentVersionRequest(
         namespace=client.namespace, deployment_name=name, build_id=build_id
@@ -132,6 +133,7 @@ async def make_current(
             )
             if before == build_id:
                 return before
+            # current without a worker that polls, new work would wait for one that may never come
             if build_id in polling:
                 await client.workflow_service.set_worker_deployment_current_version(
                     request, timeout=TO_CHANGE

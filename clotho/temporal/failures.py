@@ -41,11 +41,13 @@ def to_application_error(error: Exception, attempt: int) -> ApplicationError:
         # Temporal also counts attempts that ended with their worker: only those that raised are the author's.
         attempt = error.times or attempt
     kind = kind_of(error)
+    # workflows have no other way to tell a loss by a command's doing from one by the host's
     details = (error.exhausted,) if isinstance(error, SandboxLost) and error.exhausted else ()
     asked = error.retry_after if isinstance(error, Unavailable) else None
     # Attempts have no bound: without one in the exponent, the power would be more than a timedelta holds.
     backoff = min(timedelta(seconds=2 ** min(attempt - 1, 10)), LONGEST_DELAY)
     return ApplicationError(
+        # an exception may have no text, such as TimeoutError()
         truncate_middle(str(error) or repr(error)),
         *details,
         type=kind,
@@ -68,6 +70,7 @@ async def failure_of(client: Client, execution: WorkflowExecution) -> Failure | 
     if execution.status is not WorkflowExecutionStatus.FAILED:
         return None
     try:
+        # by run id, since the id may run again by now; of an execution that has ended it doesn't wait
         await client.get_workflow_handle(execution.id, run_id=execution.run_id).result()
     except WorkflowFailureError as error:
         cause = classified_cause(error)

@@ -72,7 +72,7 @@ async def ensure_search_attributes(client: Client) -> None:
 
 
 async def until_mapped(start: Callable[[], Awaitable[T]]) -> T:
-    """Start a workflow with search attributes, and again for 30 s where they have only just been registered.
+    """Start a workflow with search attributes; try again for 30 s where these were registered a moment ago.
 
     The servers of a cluster read the attributes of a namespace from time to time.
     """

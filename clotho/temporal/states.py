@@ -38,6 +38,7 @@ async def namespace_labels(client: Client, store: str) -> Labels:
         if error.status not in UNTOLD:
             raise Unavailable(f"Temporal doesn't tell its cluster's id: {error.message}") from error
         cluster = ""
+    # the address in its place: hosts that name the server differently don't know each other's sandboxes
     cluster = cluster or client.service_client.config.target_host
     return Labels(store=store, cluster=cluster, namespace=client.namespace, rollout="")
 
@@ -50,6 +51,7 @@ def served_namespace(client: Client) -> ServedNamespace:
         try:
             found = await client.workflow_service.describe_namespace(request, timeout=NAMESPACE_TIMEOUT)
         except RPCError as error:
+            # no warning: the next heartbeat asks again
             log.debug("namespace %s: %s", client.namespace, error.message)
             return None
         return found.namespace_info.id
@@ -106,5 +108,6 @@ class RolloutOwners:
         except RPCError as error:
             raise Unavailable(f"Temporal can't describe {rollout}: {error.message}") from error
         if found is None:
+            # not CLOSED: a Temporal whose database was lost or made anew must not cost live sandboxes
             return OwnerState.UNKNOWN
         return OwnerState.OPEN if found.status is WorkflowExecutionStatus.RUNNING else OwnerState.CLOSED

@@ -39,6 +39,7 @@ class ScriptedTurn(FrozenModel):
 
     def message(self, call_ids: Iterable[str]) -> ChatMessage:
         """The assistant's message, its calls with `call_ids`."""
+        # not strict: the ids go on without end
         calls = tuple(call.called(id) for call, id in zip(self.calls, call_ids, strict=False))
         return ChatMessage(
             role="assistant", content=self.content, reasoning_content=self.reasoning, tool_calls=calls
@@ -135,6 +136,7 @@ class Script(FrozenModel):
     def seconds(self, key: str) -> float:
         share = derived_seed(key) % 1000 / 1000
         if self.latency_sigma:
+            # inv_cdf has no value at 0
             return self.latency * math.exp(self.latency_sigma * NormalDist().inv_cdf(max(share, 0.001)))
         return self.latency + self.latency_spread * share
 

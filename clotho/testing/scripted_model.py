@@ -50,6 +50,7 @@ class PaidCalls:
         self.completed: Counter[str] = Counter()
         self._log = None
         if log is not None:
+            # line by line: a SIGKILL loses no answer that was counted
             self._log = log.open("a+", buffering=1)
             self._log.seek(0)
             self.completed.update(json.loads(line) for line in self._log)
@@ -68,7 +69,7 @@ class PaidCalls:
 
 
 class ScriptedModel:
-    """The server's application. `script` sets latency and faults; a `policy` decides in its stead."""
+    """The server's application. `script` sets latency and faults, and the turns unless `policy` decides them."""
 
     def __init__(self, script: Script, policy: Policy | None = None, log: Path | None = None) -> None:
         self.calls = PaidCalls(log)
@@ -100,6 +101,7 @@ class ScriptedModel:
         seconds = self._script.seconds(key)
         async with self._free:
             await self._in_work.work(seconds)
+        # not counted as paid: a model server stops sampling for a client that has left
         if await request.is_disconnected():
             return Response(status_code=499)
         self.calls.complete(key)
@@ -147,7 +149,7 @@ def _error(status: int, message: str, headers: dict[str, str] | None = None) -> 
 
 
 def _completion(question: Question, turn: ScriptedTurn, sampled_tokens: int) -> JsonValue:
-    """The answer; zero for tokens that are counted."""
+    """The answer; `sampled_tokens` is 0 where they are counted from its text."""
     ids = (f"call_{job_key(question.key, question.turn, index)[:24]}" for index in count())
     message = turn.message(ids).wire()
     prompt_tokens = sum(_tokens(asked.wire()) for asked in question.messages)
@@ -155,6 +157,7 @@ def _completion(question: Question, turn: ScriptedTurn, sampled_tokens: int) -> 
     return {
         "id": f"chatcmpl-{job_key(question.key, question.turn)}",
         "object": "chat.completion",
+        # no clock: the same question has the same bytes
         "created": 0,
         "model": question.model,
         "system_fingerprint": "scripted",
@@ -191,6 +194,7 @@ async def serving(model: ModelApp, port: int = 0) -> AsyncIterator[str]:
     """
     listener = _listen(port)
     server = uvicorn.Server(_config(model))
+    # uvicorn leaves signals alone outside the main thread
     thread = threading.Thread(target=server.run, args=([listener],), name="scripted-model")
     thread.start()
     try:

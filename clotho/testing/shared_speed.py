@@ -1,4 +1,4 @@
-"""Work that is done side by side, each the slower the more there is of it, as requests of one model server."""
+"""Work done side by side: the more there is, the slower is each piece, as with requests to one model server."""
 
 import asyncio
 import heapq
@@ -8,7 +8,7 @@ from itertools import count
 
 
 class SharedSpeed:
-    """Work in progress: `speed` returns how much of each is done in a second, by how much there is."""
+    """Work in progress. `speed` takes the number of pieces, and returns how much of each is done in a second."""
 
     def __init__(self, speed: Callable[[int], float]) -> None:
         self._speed = speed
@@ -23,9 +23,10 @@ class SharedSpeed:
         return len(self._left)
 
     async def work(self, seconds: float) -> None:
-        """Do what takes `seconds` at a speed of 1."""
+        """Do a piece of work that takes `seconds` at a speed of 1."""
         self._advance()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # the number breaks ties: futures have no order
         entry = (self._done + seconds, next(self._numbers), done)
         heapq.heappush(self._left, entry)
         self._plan()
@@ -61,8 +62,10 @@ class SharedSpeed:
 
     def _finish(self) -> None:
         self._advance()
+        # isclose: rounding may leave the first a hair short of its end, for which no timer is short enough
         while self._left and (self._left[0][0] <= self._done or math.isclose(self._left[0][0], self._done)):
             *_, done = heapq.heappop(self._left)
+            # cancelled, and not yet taken out
             if not done.done():
                 done.set_result(None)
         self._plan()

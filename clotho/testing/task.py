@@ -62,6 +62,7 @@ def sandboxed_context(environment: EnvironmentLike, item: Item | int = 0) -> Ite
     """
     settings = load_settings()
     made = environment(environment.config_class()) if isinstance(environment, type) else environment
+    # a folder of its own: tests that run side by side don't meet
     root = settings.sandbox.folder_of(f"test-{uuid.uuid4()}")
     with _event_loop() as loop, ThreadPoolExecutor(THREADS, thread_name_prefix="environment") as threads:
         task = SandboxedTask(made, open_backend(settings, root), loop, threads)
@@ -133,8 +134,10 @@ class SandboxedTask:
             return Reward(score=0.0, log=str(refused))
         except Exception:
             if workspace.failure is not None:
+                # rather than what the author's code made of it
                 raise workspace.failure from None
             raise
+        # also where the verifier caught it: no failure of the sandbox becomes a reward
         if workspace.failure is not None:
             raise workspace.failure
         return checked_reward(returned)
@@ -158,6 +161,7 @@ class SandboxedTask:
         spec = self._asked.spec(run, variable)
 
         async def create() -> SandboxInstance:
+            # kept from the sandbox: the environment's source may hold the solutions
             private = await asyncio.to_thread(sources_of, self._name)
             return await self._created(LEASE, self._asked, spec, private, as_bytes(files))
 
@@ -250,6 +254,7 @@ class SandboxedTask:
 
         async def open_instance() -> SandboxInstance:
             method = self.environment.hidden_files
+            # in another thread than the verifier's, which waits for this sandbox
             hidden = await asyncio.wrap_future(self._threads.submit(method, self.item))
             if keep_services:
                 return await self._backend.verify_in_place(LEASE, self._sandbox.incarnation, setup=setup)

@@ -109,6 +109,7 @@ async def _of_store(settings: Settings) -> ClusterReport:
         async with asyncio.timeout(FIRST_SECONDS):
             journal = await existing_journal(settings)
         async with asyncio.timeout(SECOND_SECONDS):
+            # after the connection: its time tells of the network, not of the server's load
             started = time.monotonic()
             signs = await last_signs(journal)
             seconds = time.monotonic() - started

@@ -115,7 +115,7 @@ class Doctor:
         return int(any(finding.advice is not None for findings in sections.values() for finding in findings))
 
     async def _sections(self, clean: bool) -> dict[str, list[Finding]]:
-        """The findings by title. What doesn't answer is one: everything is asked side by side, in two rounds."""
+        """The findings by title. All is asked side by side, in two rounds; silence is a finding, too."""
         (journal, of_store), (client, of_temporal), disks = await asyncio.gather(
             self._within("store", FIRST_SECONDS, self._store(), (None, _no_answer("store", FIRST_SECONDS))),
             self._within(
@@ -174,6 +174,7 @@ class Doctor:
             async with asyncio.timeout(seconds) as bound:
                 return await asked
         except TimeoutError:
+            # a time-out of what was asked, not of this bound: a defect, which must not pass for silence
             if not bound.expired():
                 raise
             self.gave_up = True
@@ -217,7 +218,7 @@ class Doctor:
         return client, Finding(place)
 
     async def _leases(self, audit: SandboxAudit, journal: Journal, full: bool) -> list[Finding]:
-        """On a full disk, workers that are there can't say so."""
+        """The findings about sandboxes. On a full disk workers count as present: they can't say so."""
         queue = f"{TaskQueues().sandbox.queue}-{host_name(self.settings)}"
         seen = await last_signs(journal)
         present = full or (queue in seen and seen[queue].alive)
@@ -271,7 +272,7 @@ async def bubblewrap() -> list[Finding]:
 
 
 async def token_packages() -> list[Finding]:
-    """An extra is no need of everyone's: without it nothing needs attention."""
+    """Whether the packages of token-exact inference are here; as an extra, they aren't needed by everyone."""
     if missing := missing_packages():
         return [Finding(f"token-exact inference: {' and '.join(missing)} not installed; {TOKENS_EXTRA}")]
     return [Finding("token-exact inference: installed")]

@@ -23,7 +23,7 @@ def used_folders(settings: Settings) -> dict[str, Path]:
 
 
 def disk_findings(folders: Mapping[str, Path]) -> list[Finding]:
-    """Blocks where a disk doesn't answer."""
+    """A finding for each disk that `folders` are on. Blocks while a disk doesn't answer."""
     disks: dict[int, list[str]] = {}
     places: dict[int, Path] = {}
     for what, folder in folders.items():
@@ -44,6 +44,7 @@ def full_disk(settings: Settings) -> str | None:
 def _finding(folder: Path, uses: str) -> Finding:
     status = os.statvfs(folder)
     free = status.f_bavail * status.f_frsize
+    # 0: the file system makes inodes as it needs them, such as btrfs
     counted = status.f_files > 0
     fact = f"disk of {uses} ({folder}): {free / (1 << 30):.1f} GiB free"
     if free < SPACE_BYTES or (counted and status.f_favail == 0):

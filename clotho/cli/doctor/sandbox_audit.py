@@ -73,6 +73,7 @@ class SandboxAudit:
         for record in await self._backend.leases():
             owner = await self._judge(record)
             if owner.orphan:
+                # superseded or expired, it is of no use in any namespace; closed, only in the one that was asked
                 labels = record.labels if owner is OwnerStatus.CLOSED else None
                 await self._backend.destroy(record.lease, labels)
                 destroyed.append(AuditedSandbox(record, owner))
@@ -85,6 +86,7 @@ class SandboxAudit:
         rollout, number = lease_of(record.lease)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
+                # before the owner: an open rollout may have gone on in another sandbox, which only the store tells
                 if await is_superseded(self._journal, rollout, number):
                     return OwnerStatus.SUPERSEDED
                 ours = await namespace_labels(client, self._journal.store_identity)

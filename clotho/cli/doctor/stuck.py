@@ -57,6 +57,7 @@ class _Examination:
             pending = described.raw_description
             steps = [await self._step(workflow.id, step) for step in pending.pending_activities]
         found = [finding for finding in steps if finding is not None]
+        # Temporal repeats a workflow task that fails for ever: the workflow stays Running, and shows no failure
         attempt = pending.pending_workflow_task.attempt
         if attempt >= MANY_ATTEMPTS:
             fact = f"{workflow.id}: its workflow code fails, attempt {attempt}"

@@ -40,6 +40,7 @@ def write_templates(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
+            # x: a file that somebody made since the look is not overwritten
             with path.open("x") as file:
                 file.write(text)
     except OSError as error:
