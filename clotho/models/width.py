@@ -97,14 +97,19 @@ def adjusted(width: Width, seen: Signals, now: float) -> Width:
     settled = width.refused is None or _is_over(width.changed_at, TRUSTED_SECONDS, now)
     if width.refused is not None and width.width >= width.refused and settled:
         width = width.model_copy(update={"refused": None})  # it takes more than it did
-    if width.back is not None and (width := _judged(width, width.back, seen, now)).back is not None:
-        return width
+    given_up = False
+    if width.back is not None:
+        judged = _judged(width, width.back, seen, now)
+        if judged.back is not None:
+            return judged
+        given_up, width = judged.changes > width.changes, judged
     # while a process asks by another width still, answers are those of a mixture
     here = seen.level if seen.joint else None
     width = _with_usual(width, here)
     if here is not None and _is_slow(here, width.usual):
         return _on_trial(width, _narrower(width, here), here, "its tokens take long", now)
-    if not seen.waiting or seen.in_use < width.width or _holds(width, seen):
+    # what was seen of a width that was given up says nothing of one beyond this one
+    if given_up or not seen.waiting or seen.in_use < width.width or _holds(width, seen):
         return width
     return _wider(width, here, now)
 

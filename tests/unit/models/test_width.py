@@ -45,6 +45,20 @@ def test_a_server_that_refuses_nothing_is_asked_for_all_there_is() -> None:
     assert max(settled(bears=10**9, wanted=500)) >= 500
 
 
+def test_a_width_that_was_given_up_is_not_what_others_are_judged_by() -> None:
+    """A server whose rate is the same at every width from 64 on: it stays near 64."""
+    width, now = Width(width=64, changes=3), 0.0
+    widths = []
+    for _ in range(400):
+        now += 5.0
+        here = Level(
+            answers=64, in_use=width.width, seconds=1.0, pace=math.log(max(64, width.width)), variance=0.0001
+        )
+        width = adjusted(width, Signals(in_use=width.width, waiting=1_000, level=here), now)
+        widths.append(width.width)
+    assert max(widths[40:]) <= 64 * 1.3 and sorted(widths)[len(widths) // 2] <= 66
+
+
 def test_a_width_that_nobody_needs_does_not_grow() -> None:
     assert adjusted(Width(), Signals(in_use=3, waiting=0), 1.0) == Width()
 
