@@ -21,6 +21,11 @@ PACKAGE = Path(__file__).parent
 AUTHORS_HAND = str(PACKAGE / "environment" / "tool_context.py")
 """Its frames do what an author's code asks for on its own host, such as to read a file that it names."""
 INSTALLED = ("site-packages", "dist-packages")
+CALLERS = frozenset(
+    str(PACKAGE / name)
+    for name in ("environment/in_process.py", "environment/threads.py", "tools/dispatch.py")
+)
+"""Their frames call code of authors and of other packages."""
 
 
 def is_host_failure(error: BaseException) -> bool:
@@ -32,14 +37,18 @@ def is_host_failure(error: BaseException) -> bool:
 
 def raised_by_clotho(error: BaseException) -> bool:
     """Whether Clotho's own code met `error`: the innermost frame outside of libraries is Clotho's."""
+    # an author's code may be installed, and looks like a library then: it is told by the frame that calls it
+    installed = False
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         # an installed application is in the package, and has environments: an author's code, not Clotho's
         if PACKAGE in path.parents and "_application" not in path.parts:
             if frame.filename != AUTHORS_HAND:
-                return True
+                return not (installed and frame.filename in CALLERS)
         elif not _of_a_library(path):
             return False
+        else:
+            installed = installed or any(part in INSTALLED for part in path.parts)
     return False
 
 
