@@ -13,6 +13,9 @@ from clotho.run_settings import RunSettings
 PLUGIN_FIELD = re.compile(r"[a-z][a-z0-9_-]*\.\w+=")
 """How the assignment of a plugin's field begins: no field of a configuration has a dot in its name."""
 
+FLAGS = {"verification_seconds": "--verify-seconds", "plugins": "--set"}
+"""Flags that aren't named after their setting."""
+
 
 def parse_plugin_fields(assignments: Sequence[str]) -> dict[str, JsonValue]:
     """The fields of plugins among assignments: a plugin's name -> the fields of its settings."""
@@ -52,10 +55,15 @@ def parse_object(name: str, text: str) -> dict[str, Any]:
     return value
 
 
+def flag_of(setting: str) -> str:
+    """The flag of `clotho run` that gives a setting."""
+    return FLAGS.get(setting) or f"--{setting.replace('_', '-')}"
+
+
 def checked_settings(values: Mapping[str, Any]) -> RunSettings:
     """The settings of a run that options give. Raises InvalidInput that names the option at fault."""
     try:
         return RunSettings(**values)
     except ValidationError as error:
-        faults = [f"--{str(each['loc'][0]).replace('_', '-')}: {each['msg']}" for each in error.errors()]
+        faults = [f"{flag_of(str(each['loc'][0]))}: {each['msg']}" for each in error.errors()]
         raise InvalidInput("; ".join(faults)) from error

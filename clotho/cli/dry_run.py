@@ -152,7 +152,10 @@ def estimate_table(
         table.add_row(name, *(f"{value:,.1f}".removesuffix(".0") for value in shown))
     if price is not None:
         # as if nothing were cached: summaries don't tell cached tokens
-        costs = [price.cost(each.prompt_tokens, 0, each.sampled_tokens) for each in summaries]
+        costs = [
+            price.cost(each.prompt_tokens, 0, each.sampled_tokens + each.delegated_tokens)
+            for each in summaries
+        ]
         mean = sum(costs) / len(costs)
         shown = (min(costs), mean, max(costs), mean * left)
         table.add_row("US dollars, without a cache", *(f"{cost:,.4f}" for cost in shown))

@@ -12,7 +12,13 @@ import typer
 import typer.core
 from pydantic import JsonValue
 
-from clotho.cli.assignments import checked_settings, parse_object, parse_overrides, parse_plugin_fields
+from clotho.cli.assignments import (
+    checked_settings,
+    flag_of,
+    parse_object,
+    parse_overrides,
+    parse_plugin_fields,
+)
 from clotho.cli.dataset_options import DatasetOptions
 from clotho.config import Settings, checked_variable_name
 from clotho.dataset_config import DatasetConfig
@@ -222,7 +228,7 @@ class RunOptions(DatasetOptions):
     verification_seconds: Annotated[
         float | None,
         # The field's own name is too long for a terminal of 80 columns.
-        asked(LIMITS, "verification_seconds", "SECONDS", "--verify-seconds"),
+        asked(LIMITS, "verification_seconds", "SECONDS", flag_of("verification_seconds")),
     ] = None
     distribution: Annotated[str | None, asked(LIMITS, "distribution", "NAME|JSON")] = None
     max_result_chars: Annotated[int | None, asked(LIMITS, "max_result_chars", "N")] = None

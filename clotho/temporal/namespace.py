@@ -14,6 +14,10 @@ from clotho.temporal.search_attributes import SEARCH_ATTRIBUTES
 
 UNMAPPED = "no mapping defined for search attribute"
 """A part of the refusal of a server that hasn't heard yet of the attributes that another one registered."""
+OUTAGES = frozenset(
+    {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.RESOURCE_EXHAUSTED}
+)
+"""They say nothing of what this client may do."""
 MAPPED_SECONDS = 30.0
 LOOK_SECONDS = 0.25
 
@@ -65,6 +69,8 @@ async def ensure_search_attributes(client: Client) -> None:
         # Another worker, which started at the same time, has registered them.
         if error.status == RPCStatusCode.ALREADY_EXISTS:
             return
+        if error.status in OUTAGES:
+            raise
         raise InvalidInput(
             f"namespace {client.namespace} lacks search attributes and this client may not add them "
             f"({error.message}); run: {creation_command(missing)}"

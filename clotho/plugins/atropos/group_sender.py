@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from clotho import failpoints
@@ -20,6 +21,9 @@ from clotho.journal import Journal
 from clotho.plugins.atropos.metrics import DeliveryMetrics
 from clotho.plugins.atropos.trainer_api import Receipt, TrainerApi, wait_seconds
 from clotho.runs.ledger import Ledger
+
+MOST_STALE = 8
+"""Earlier registrations that are disconnected, if they still count."""
 
 log = logging.getLogger("clotho.plugins.atropos")
 
@@ -43,12 +47,14 @@ class Registration(FrozenModel):
 async def disconnect_stale_registration(
     journal: Journal, api: TrainerApi, run: str, now: Registration
 ) -> None:
-    """Have the API forget the registration before this one: it would halve this environment's share."""
-    before = await journal.latest(registration_prefix(run), Registration)
-    await journal.append(registration_prefix(run), now)
-    if before is not None and before.is_stale_registration_of(now):
-        await retry_outages(lambda: api.disconnect(before.env_id), "disconnect the adapter before this one")
-        log.info("disconnected environment %s, which this adapter was before", before.env_id)
+    """Have the API forget the registrations before this one: each would take a share of this environment's."""
+    prefix = registration_prefix(run)
+    number = await journal.append(prefix, now)
+    # several, and again: an adapter that was killed in this function has disconnected none before itself
+    earlier = await journal.read_numbered(prefix, range(max(0, number - MOST_STALE), number), Registration)
+    for stale in (each for each in earlier if each.is_stale_registration_of(now)):
+        await retry_outages(partial(api.disconnect, stale.env_id), "disconnect the adapter before this one")
+        log.info("disconnected environment %s, which this adapter was before", stale.env_id)
 
 
 class GroupSender:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from clotho.errors import InvalidInput, StoreUnavailable
+from clotho.errors import ClothoError, InvalidInput, StoreUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.run_keys import run_lock_prefix
 from clotho.journal import Journal
@@ -132,6 +132,9 @@ class RunLock:
             except StoreUnavailable as error:
                 log.warning("run %s: no heartbeat written: %s", self._run, error)
             except InvalidInput:
+                body.cancel()
+            except ClothoError as error:  # the lock can't be read, and may be another's
+                self.lost = InvalidInput(f"run {self._run}: its lock can't be read: {error}")
                 body.cancel()
                 return
 

@@ -40,6 +40,9 @@ async def sweep(env: Sweeping) -> None:
                     await _sweep_up(env, claim)
         except ClothoError as error:
             log.warning("sweeping: %s", error)
+        # the adapter goes on without its sweeper, and nobody would see that groups lie there
+        except Exception:
+            log.exception("sweeping failed, and is tried again")
         await asyncio.sleep(SWEEP_SECONDS)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,11 +60,14 @@ class TrainerApi:
 
     async def status(self, env_id: int) -> dict[str, Any]:
         """The environment's status. Raises EnvUnknown where the API has no such environment."""
+        with suppress(ApiUnavailable):
+            return await self._json("GET", "/status-env", {"env_id": env_id})
+        # atroposlib answers 500 for an unknown number: if this succeeds, the API is up
+        await self.get("/status")
         try:
+            # the first time it may have been a cut connection
             return await self._json("GET", "/status-env", {"env_id": env_id})
         except ApiUnavailable as error:
-            # atroposlib answers 500 for an unknown number: if this succeeds, the API is up, and the number unknown
-            await self.get("/status")
             raise EnvUnknown(f"the API at {self.url} doesn't know environment {env_id}") from error
 
     async def disconnect(self, env_id: int) -> None:
