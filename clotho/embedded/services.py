@@ -160,7 +160,7 @@ async def ephemeral_services(
         if model is not None:
             stack.push_async_callback(model.stop)
             starts.append(model.start())
-        await asyncio.gather(*starts)
+        await together(*starts)
         sandboxes = settings.sandbox.folder_of(journal.store_identity)
         # added before the worker: sandboxes are destroyed once nobody makes new ones
         stack.push_async_callback(destroy_sandboxes, settings, sandboxes)

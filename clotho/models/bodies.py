@@ -22,11 +22,12 @@ async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     encoding = answer.headers.get("content-encoding", "").strip().lower() or "identity"
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise ModelUnavailable("the model server's answer is compressed in a way that wasn't asked for")
-    inflate = zlib.decompressobj(EITHER_HEADER)
+    inflate, begun = zlib.decompressobj(EITHER_HEADER), False
     async for received in answer.content.iter_any():
         if encoding == "identity":
             yield received
             continue
+        begun = True
         while received:
             try:
                 piece = inflate.decompress(received, PIECE_BYTES)
@@ -34,6 +35,9 @@ async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
                 raise ModelUnavailable("the model server's answer is no compressed data") from None
             received = inflate.unconsumed_tail
             yield piece
+    # the connection may end as it should where a proxy has lost the rest
+    if begun and not inflate.eof:
+        raise ModelUnavailable("the model server's compressed answer ends early")
 
 
 async def read_whole(answer: aiohttp.ClientResponse, limit: int = ANSWER_BYTES) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from clotho.config import KEYS_PIPE, environment_without
 from clotho.failure_policy import StepAction, kind_of, policy_for
+from clotho.host_failures import described, is_host_failure
 from clotho.processes.keys import pipe_with
 from clotho.processes.parent_death import with_parent_death_signal
 
@@ -60,16 +61,25 @@ class ProcessGroup:
         while not self._stopping.is_set():
             started = time.monotonic()
             pipes = [pipe_with(plan.keys)] if plan.keys else []
-            # A session of its own: Ctrl-C reaches it once, through this process.
-            process = await asyncio.create_subprocess_exec(
-                *with_parent_death_signal(plan.argv),
-                env=environment_without(()) | ({KEYS_PIPE: str(pipes[0])} if pipes else {}),
-                pass_fds=pipes,
-                start_new_session=True,
-            )
-            for pipe in pipes:
-                # the child has its own; kept here, each restart would leave one open
-                os.close(pipe)
+            try:
+                # A session of its own: Ctrl-C reaches it once, through this process.
+                process = await asyncio.create_subprocess_exec(
+                    *with_parent_death_signal(plan.argv),
+                    env=environment_without(()) | ({KEYS_PIPE: str(pipes[0])} if pipes else {}),
+                    pass_fds=pipes,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                if not (served and is_host_failure(error)):
+                    raise
+                # no process or memory is left now: the others go on, and this one is started when there is
+                log.warning("process %s isn't started again yet: %s", plan.name, described(error))
+                await self._pause()
+                continue
+            finally:
+                for pipe in pipes:
+                    # the child has its own; kept here, each restart would leave one open
+                    os.close(pipe)
             self._running[plan.name] = process
             # A signal that came while it was being started found it in no list.
             if self._stopping.is_set():
@@ -84,9 +94,13 @@ class ProcessGroup:
                 return REJECTED
             log.warning("process %s (pid %d) ended with status %d", plan.name, process.pid, status)
             if time.monotonic() - started < QUICK_DEATH_SECONDS:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), RESTART_PAUSE_SECONDS)
+                await self._pause()
         return 0
+
+    async def _pause(self) -> None:
+        """Wait before the next start, unless all processes are to stop."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), RESTART_PAUSE_SECONDS)
 
     def _on_signal(self) -> None:
         if not self._stopping.is_set():

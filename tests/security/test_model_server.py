@@ -117,6 +117,12 @@ MANY_CALLS = {"function": {"name": "f", "arguments": "{}"}}
         ),
         pytest.param(
             CHAT,
+            lambda path: [answer(gzip.compress(completion())[:-8], headers=GZIP)],
+            "ends early",
+            id="compressed and cut",
+        ),
+        pytest.param(
+            CHAT,
             endless(answer(b"oops", 400, endless=True), b"x" * MIB),
             "answers 400: oopsxxx",
             id="endless error",
