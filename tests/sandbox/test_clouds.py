@@ -17,7 +17,7 @@ from clotho.plugins.containers.relay.instances import MAKING_SECONDS
 from clotho.plugins.containers.relay.machine import Base, Channel, Machine
 from clotho.plugins.containers.relay.records import RelayFolder
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
-from tests.sandbox.clouds.cloud import CLOUDS, Cloud, needs_root
+from tests.sandbox.clouds.cloud import CLOUDS, DAYTONA, Cloud, needs_root
 
 pytestmark = [needs_root, pytest.mark.filterwarnings("ignore:`server_url` is deprecated")]
 
@@ -337,3 +337,16 @@ async def test_creations_are_spread_in_time() -> None:
     began = loop.time()
     await asyncio.gather(*(pace.turn() for _ in range(11)))
     assert loop.time() - began >= 0.1
+
+
+def test_a_full_account_of_daytona_is_an_outage() -> None:
+    # imported here, as by the others: the package takes its time
+    import daytona
+
+    from clotho.plugins.clouds.daytona import DaytonaMachines
+
+    machines = DaytonaMachines(DAYTONA)
+    full = daytona.DaytonaError("Total CPU limit exceeded. Maximum allowed: 250.", status_code=403)
+    wrong = daytona.DaytonaError("image is no image", status_code=400)
+    assert machines.clotho_error(full) is SandboxUnavailable
+    assert machines.clotho_error(wrong) is InvalidInput

@@ -68,7 +68,8 @@ class Apptainer:
         if done.returncode != 0:
             said = done.stderr.strip()[-LOG_CHARS:]
             subject = f"image {source} can't be unpacked"
-            if "://" not in source:  # a file of this host
+            # a file of this host, unless its disk has no room for what is in it
+            if "://" not in source and "no space left" not in said.lower():
                 raise InvalidInput(f"{subject}: {said}")
             raise failure_of(subject, said, Request.PULL)
 

@@ -31,6 +31,7 @@ ADDED = (
     "LD_LIBRARY_PATH",
 )
 """Begin the names of variables that Apptainer and its shell add to an image's."""
+ENV_SECONDS = 60.0
 OF_THE_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
@@ -61,16 +62,20 @@ class ApptainerHost(LocalHost):
         with self._probe_folder() as folder:
             view = ImageView(folder, SandboxSpec(), image=image, program=self.program(), prefix="")
             with self._in_view(view) as (command, descriptors):
-                done = subprocess.run(
-                    [*command, "env", "-0"],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    pass_fds=descriptors,
-                    env=LAUNCH_ENVIRONMENT,
-                    cwd="/",
-                )
+                try:
+                    done = subprocess.run(
+                        [*command, "env", "-0"],
+                        stdin=subprocess.DEVNULL,
+                        capture_output=True,
+                        text=True,
+                        errors="replace",
+                        pass_fds=descriptors,
+                        env=LAUNCH_ENVIRONMENT,
+                        cwd="/",
+                        timeout=ENV_SECONDS,
+                    )
+                except subprocess.TimeoutExpired:
+                    raise InvalidInput(f"`env` doesn't end in image {image}") from None
         if done.returncode != 0:
             raise InvalidInput(f"nothing starts in image {image}: {done.stderr.strip()}")
         told = (each.partition("=") for each in done.stdout.split("\0") if each)

@@ -107,10 +107,13 @@ class CloudChannel:
 
     async def close(self) -> None:
         await self._received.end()
-        with suppress(ClothoError), self._told():
-            await self._end()
-        self._reading.cancel()
-        await asyncio.wait([self._reading])
+        try:
+            with suppress(ClothoError), self._told():
+                await self._end()
+        finally:
+            # also where the end is given up: the program's output would else be read for ever
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
 
 
 class Terminal(Protocol):

@@ -40,6 +40,9 @@ class DaytonaMachines(CloudMachines[DaytonaConfig, daytona.AsyncSandbox]):
         match error:
             case daytona.DaytonaNotFoundError() | daytona.DaytonaGoneError():
                 return SandboxLost
+            # "Total CPU limit exceeded", with 400 or 403: the account's other sandboxes end, and there is room
+            case daytona.DaytonaError() if "limit exceeded" in str(error).lower():
+                return SandboxUnavailable
             case daytona.DaytonaError(status_code=int(status)) if status not in RETRIED_STATUSES:
                 return InvalidInput if 400 <= status < 500 else SandboxUnavailable
             case daytona.DaytonaError() | aiohttp.ClientError() | OSError():

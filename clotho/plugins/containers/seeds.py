@@ -102,7 +102,9 @@ async def _looked_up(
     there = {label: path for label, path in places.items() if found[label].error == "is_directory"}
     accounts = (await sandbox.read_file("/etc/passwd", PASSWD_BYTES)).content.decode(errors="replace")
     fields = (line.split(":") for line in accounts.splitlines())
-    return there, {each[0]: int(each[2]) for each in fields if len(each) > 3 and each[2].isdigit()}
+    # isdigit alone is also true of "²"
+    numbered = (each for each in fields if len(each) > 3 and each[2].isascii() and each[2].isdigit())
+    return there, {each[0]: int(each[2]) for each in numbered}
 
 
 def _packed(sandbox: SupervisedSandbox, places: Mapping[str, str], to: Path, image: str) -> Checkpoint:

@@ -6,12 +6,13 @@ import os
 import secrets
 import struct
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.plugins.containers.relay import fields
-from clotho.plugins.containers.relay.stream import MOST_DATA, RelayStream
+from clotho.plugins.containers.relay.stream import MOST_DATA, RelayStream, StreamEnded
 from clotho.sandbox.supervised.files import NO_FILE, NOT_THERE, SMALL_BYTES, damaged
 
 FAILED = 1 << 31
@@ -29,7 +30,9 @@ async def look(stream: RelayStream, awaited: Sequence[str], along: Sequence[str]
         found = await (answer if awaited else stream.answered(answer))
     except asyncio.CancelledError:
         if awaited and stream.is_open:  # nobody waits for its answer
-            await stream.send(stream.draw(), "K", fields.number(number))
+            # an error would take the place of the cancel, and the caller would go on
+            with suppress(StreamEnded):
+                await stream.send(stream.draw(), "K", fields.number(number))
         raise
     parts = _parts(found)
     if len(parts) != 1 + len(along):
