@@ -158,6 +158,9 @@ class Sandboxes:
         if in_place:
             entry = await self.require_current_lease(rollout, number)
             return await self.backend.verify_in_place(key, entry.incarnation, labels, setup)
+        if beside is None:
+            agents = (await self.entry(rollout, number)).incarnation
+            setup = setup.model_copy(update={"incarnation": agents})
         return await self.backend.open_verifier(key, epoch, hidden_files, labels, setup)
 
     async def open_as_left(self, rollout: str, number: int, key: str) -> SandboxInstance:

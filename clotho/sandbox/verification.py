@@ -64,6 +64,9 @@ class VerifierSetup(FrozenModel):
     only_reads: Annotated[bool, WHERE_SET] = False
     """Whether files of the agent's folders are read, and no more so far: then a backend may give the agent's own
     instance, its processes having ended."""
+    incarnation: Annotated[str, WHERE_SET] = ""
+    """The agent's instance, whose sandbox is verified. By it a backend of many hosts finds the sandbox, of which an
+    attempt whose host went out of reach may have made one more."""
 
     def variables(self) -> dict[str, str]:
         """Environment variables that keep the agent's files out of the verifier's programs."""

@@ -1,6 +1,7 @@
 """A pool of hosts through ssh: connections that are cut, hosts that vanish or aren't what they were."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from clotho.plugins.ssh.host import PoolHost
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.registry import open_backend
+from clotho.sandbox.verification import VerifierSetup
 from tests.sandbox.conftest import SPECS
 from tests.sandbox.shell import Shell, until
 from tests.sandbox.ssh_host import SERVER, SshServer, make_key, patient_connections, ssh_backend
@@ -203,6 +205,28 @@ async def test_fifty_sandboxes_on_two_hosts_of_which_one_vanishes(servers: Serve
     await backend.destroy(gone)
     await backend.destroy(kept)
     assert (await backend.create(f"{gone}-next", SPEC)).incarnation.startswith("alpha/")
+
+
+async def test_a_sandbox_that_an_outage_left_on_another_host_is_never_verified(
+    servers: Servers, pool: Pool, lease: str
+) -> None:
+    server = servers()
+    alpha, beta = server.host("alpha"), server.host("beta")
+    left = await pool(alpha).create(lease, SPEC)
+    used = Shell(await pool(beta).create(lease, SPEC))
+    await used.run("echo done > answer")
+    backend = pool(alpha, beta)
+    with pytest.raises(SandboxUnavailable, match="alpha and beta each hold"):
+        await backend.evidence(lease)
+    await backend.renew(lease, 1_000.0)
+    ends = {held.expires for held in await backend.leases()}
+    assert len(ends) == 2 and min(ends) > time.time() + 700
+    setup = VerifierSetup(incarnation=used.sandbox.incarnation)
+    verifying = Shell(await backend.open_verifier(lease, 0, {}, setup=setup))
+    assert await verifying.text("cat answer") == "done"
+    assert left.incarnation.startswith("alpha/") and verifying.sandbox.incarnation.startswith("beta/")
+    await backend.destroy(lease)
+    assert await backend.leases() == []
 
 
 @pytest.mark.parametrize(

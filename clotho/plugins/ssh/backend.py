@@ -22,8 +22,12 @@ from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend, SandboxI
 from clotho.sandbox.checkpoints import Restore
 from clotho.sandbox.config import LocalConfig
 from clotho.sandbox.isolation import IsolationReport
+from clotho.sandbox.verification import USUAL, VerifierSetup
 
 T = TypeVar("T")
+
+MOST_USED = 10_000
+"""Leases whose hosts are remembered; other processes destroy what this one made."""
 
 log = logging.getLogger("clotho")
 
@@ -42,6 +46,8 @@ class SshBackend:
             )
         self._hosts = {host.name: PoolHost(host, folder, lease_seconds) for host in hosts}
         self._choosing = asyncio.Lock()
+        self._used: dict[str, PoolHost] = {}
+        """The hosts on which this process made leases' sandboxes, or found the incarnations that it was given."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,9 +55,6 @@ class SshBackend:
 
     system = forwarded(SandboxBackend.system)
     evidence = forwarded(SandboxBackend.evidence)
-    open_verifier = forwarded(SandboxBackend.open_verifier)
-    verify_in_place = forwarded(SandboxBackend.verify_in_place)
-    renew = forwarded(SandboxBackend.renew)
 
     async def forward(self, declared: Verb[..., Any], arguments: dict[str, Any]) -> Any:
         """Ask the host that has the sandbox."""
@@ -71,9 +74,11 @@ class SshBackend:
         host, made_before = await self._chosen(lease)
         theirs = {"backend": LocalConfig(), "unsafe_local": host.settings.unsafe}
         try:
-            return await host.asked(
+            made = await host.asked(
                 host.backend.create(lease, spec.model_copy(update=theirs), labels, restore, private)
             )
+            self._use(lease, host)
+            return made
         except ClothoError:
             if not made_before:
                 host.forget(lease)
@@ -83,14 +88,41 @@ class SshBackend:
                 host.made(lease)
 
     async def attach(self, lease: str, incarnation: str, labels: Labels | None = None) -> SandboxInstance:
-        name, slash, _ = incarnation.partition("/")
-        if not slash or name not in self._hosts:
-            raise SandboxLost(f"the sandbox of lease {lease} is on no host of this worker's pool")
-        host = self._hosts[name]
+        host = self._named(lease, incarnation)
         try:
-            return await host.asked(host.backend.attach(lease, incarnation, labels))
+            found = await host.asked(host.backend.attach(lease, incarnation, labels))
         except InvalidInput as error:
             raise SandboxLost(f"the sandbox of lease {lease} is out of reach: {error}") from error
+        self._use(lease, host)
+        return found
+
+    async def open_verifier(
+        self,
+        lease: str,
+        epoch: int,
+        hidden_files: Mapping[str, bytes],
+        labels: Labels | None = None,
+        setup: VerifierSetup = USUAL,
+    ) -> SandboxInstance:
+        named = setup.incarnation
+        host = self._named(lease, named) if named else await self._host_of(lease)
+        return await host.asked(host.backend.open_verifier(lease, epoch, hidden_files, labels, setup))
+
+    async def verify_in_place(
+        self, lease: str, incarnation: str, labels: Labels | None = None, setup: VerifierSetup = USUAL
+    ) -> SandboxInstance:
+        host = self._named(lease, incarnation)
+        return await host.asked(host.backend.verify_in_place(lease, incarnation, labels, setup))
+
+    async def renew(self, lease: str, seconds: float) -> None:
+        """Renew it on every host that holds one: the reaper, which asks, doesn't know which is used."""
+        hosts = await self._hosts_of(lease)
+        renewals = (host.asked(host.backend.renew(lease, seconds)) for host in hosts)
+        errors = [
+            each for each in await asyncio.gather(*renewals, return_exceptions=True) if each is not None
+        ]
+        if len(errors) == len(hosts):
+            raise errors[0]
 
     async def destroy(self, lease: str, labels: Labels | None = None) -> None:
         """Destroy the sandbox. On a host that was away for longer than a lease it has ended; its files go later.
@@ -98,13 +130,20 @@ class SshBackend:
         Raises SandboxUnavailable also where the host has to be mended first.
         """
         try:
-            host = await self._host_of(lease)
-            await host.asked(host.backend.destroy(lease, labels))
+            hosts = await self._hosts_of(lease)
         except SandboxLost:
             return
-        except InvalidInput as error:
-            raise SandboxUnavailable(f"the sandbox of lease {lease} isn't destroyed yet: {error}") from error
-        host.forget(lease)
+        for host in hosts:
+            try:
+                await host.asked(host.backend.destroy(lease, labels))
+            except SandboxLost:
+                continue
+            except InvalidInput as error:
+                raise SandboxUnavailable(
+                    f"the sandbox of lease {lease} isn't destroyed yet: {error}"
+                ) from error
+            host.forget(lease)
+        self._used.pop(lease, None)
 
     async def leases(self) -> Sequence[LeaseRecord]:
         """The leases of every host within reach."""
@@ -158,20 +197,45 @@ class SshBackend:
             host.reserve(lease)
             return host, False
 
+    def _use(self, lease: str, host: PoolHost) -> None:
+        self._used[lease] = host
+        while len(self._used) > MOST_USED:
+            del self._used[next(iter(self._used))]
+
+    def _named(self, lease: str, incarnation: str) -> PoolHost:
+        """The host whose name an incarnation begins with. Raises SandboxLost where the pool lacks it."""
+        name, slash, _ = incarnation.partition("/")
+        if not slash or name not in self._hosts:
+            raise SandboxLost(f"the sandbox of lease {lease} is on no host of this worker's pool")
+        return self._hosts[name]
+
     async def _host_of(self, lease: str) -> PoolHost:
-        """Raises SandboxLost where none holds it, and SandboxUnavailable where one that may can't be asked."""
-        if (known := self._known(lease)) is not None:
-            return known
+        """The host whose sandbox the rollout uses. Raises like `_hosts_of`, and SandboxUnavailable if unknown."""
+        if (used := self._used.get(lease)) is not None:
+            return used
+        first, *others = await self._hosts_of(lease)
+        if others:
+            names = " and ".join(host.name for host in (first, *others))
+            raise SandboxUnavailable(f"hosts {names} each hold a sandbox of lease {lease}")
+        return first
+
+    async def _hosts_of(self, lease: str) -> list[PoolHost]:
+        """The hosts that hold a sandbox of the lease: several, where one was out of reach when it was made again.
+
+        Raises SandboxLost where none holds it, and SandboxUnavailable where one that may can't be asked.
+        """
+        if found := self._holders(lease):
+            return found
         _, failed = await self._each(PoolHost.leases)
-        if (known := self._known(lease)) is not None:
-            return known
+        if found := self._holders(lease):
+            return found
         for error in failed.values():
             if isinstance(error, SandboxUnavailable):
                 raise error
         raise SandboxLost(f"no host of this worker's pool has a sandbox of lease {lease}")
 
-    def _known(self, lease: str) -> PoolHost | None:
-        return next((host for host in self._hosts.values() if host.holds(lease)), None)
+    def _holders(self, lease: str) -> list[PoolHost]:
+        return [host for host in self._hosts.values() if host.holds(lease)]
 
     async def _each(
         self, ask: Callable[[PoolHost], Awaitable[T]]
