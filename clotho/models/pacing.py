@@ -92,6 +92,8 @@ class Pacer:
                     taken = await meter.wait()
                 finally:
                     paced.gate.rated -= 1
+            # as it is now, when the request is sent
+            width = paced.width
             yield permit
         except ModelUnavailable as error:
             if error.throttled:

@@ -17,7 +17,7 @@ LOOK_SECONDS = 1.0
 class Bucket:
     """What may be used now of one limit. Its share of the limit may change from call to call."""
 
-    def __init__(self, per_minute: int, share: float, now: float) -> None:
+    def __init__(self, per_minute: int, now: float) -> None:
         self._per_second = per_minute / 60
         # not full: processes that start together would use that many bursts in their first minute
         self._left = 1.0
@@ -92,4 +92,4 @@ class RateMeter:
         self._stopped.set()
 
     def _bucket(self, per_minute: int | None, now: float) -> Bucket | None:
-        return None if per_minute is None else Bucket(per_minute, self._share(), now)
+        return None if per_minute is None else Bucket(per_minute, now)

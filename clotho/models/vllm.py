@@ -76,8 +76,9 @@ class _Event(BaseModel):
 class _VLLM(TokenServer):
     def chunk(self, event: bytes, request: TokenRequest, seen: int) -> TokenChunk:
         read = read_event(_Event, event)
-        chunk = read.choices[0].chunk(request) if read.choices else TokenChunk()
+        # first: what a server sends along with its error says less
         raise_embedded(read.error)
+        chunk = read.choices[0].chunk(request) if read.choices else TokenChunk()
         usage = read.usage or ReportedUsage()
         return replace(
             chunk,

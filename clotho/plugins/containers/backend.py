@@ -7,7 +7,7 @@ commit, where anything outside of the folders has changed) or, with `verify_in: 
 instance in the agent's container would be cheaper, and would share its processes and its memory; in a container
 that is made afterwards the agent can't have prepared anything but files.
 
-Whether a sandbox lives is told by the lock its supervisor holds: to find, use or renew one, no engine is asked.
+The lock that a supervisor holds tells that its sandbox lives: no engine is asked to find, use or renew one.
 """
 
 import logging
@@ -81,6 +81,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         if spec.limits == "required":
             raise IsolationUnavailable("the disk of a container can't be bounded (limits: required)")
         spec.require_mounts_here()  # an engine would make the folder
+        # before the image is looked for: a sandbox that lives needs no engine and no registry
         if self.holds(lease):
             found = await with_sandbox(lease, self._find, lease, labels, restore)
             if found is not None:
@@ -95,7 +96,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         await with_host(self._pool.close)
 
     def makes(self, config: BackendConfig) -> bool:
-        """Whether such sandboxes share files with this host, as they have to here."""
+        """Whether containers of such sandboxes share files with this host, which this backend needs."""
         return isinstance(config, DockerConfig) and not (
             config.relay or config.runtime is not None or is_elsewhere(self._address)
         )
@@ -115,7 +116,9 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
             found = self._found(folder, record.labels, restore)
             if found is not None:
                 return found
+            # a member has the image's files, not a checkpoint's
             if restore is None and self._pool.claim(folder, record):
+                # None where the member has just ended: then one is made as without a pool
                 found = self._found(folder, record.labels, restore)
                 if found is not None:
                     return found
@@ -169,6 +172,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         setup: VerifierSetup,
     ) -> SupervisedSandbox:
         self._end_verifiers(folder, epoch)
+        # after their containers: Docker keeps an image while a container of it runs
         self._host.remove_left_images(folder)
         image = self._host.left_by(ContainerView(folder, record), epoch)
         private = self._host.make_verifier(folder, record, epoch, hidden_files)
@@ -199,7 +203,7 @@ class ContainerBackend(HostedBackend[ContainerFolder, ContainerRecord]):
         self._host.end(folder)
 
     def _reap(self) -> Sequence[str]:
-        """No engine is asked where there has never been a sandbox: it may be none that works."""
+        """Where there has never been a sandbox, the engine isn't asked: there may be none that works."""
         if not (self._root / "sandboxes").exists():
             return ()
         reaped = (*self._pool.reap(), *super()._reap())

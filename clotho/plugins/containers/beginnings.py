@@ -47,6 +47,7 @@ class Beginnings:
         return record.model_copy(update={"user": _user(config, image, seed.users)}), seed.restore
 
     def _home(self, config: DockerConfig, image: Image) -> str:
+        # of no lease: one that is left may go after the grace alone
         ownership = {LABEL: identity_of(self.root), LEASE_LABEL: "0"}
         return home_in(self.host.engine, config, image, ownership)
 
@@ -58,6 +59,7 @@ class Beginnings:
             return engine.image(built, "never")
         name = config.image or ""
         locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # one process of the host pulls an image; the others find it then
         with lock(locks / f"image-{hashlib.sha256(name.encode()).hexdigest()[:20]}"):
             return engine.image(name, config.pull, config.platform)
 
@@ -66,6 +68,7 @@ def _record(
     lease: str, spec: SandboxSpec, config: DockerConfig, labels: Labels | None, image: Image
 ) -> ContainerRecord:
     workdir = config.workdir or image.workdir.rstrip("/") or ("/" if config.image_places else WORKSPACE)
+    # a workspace that is at its further name already would be mounted over itself
     aliases = {path: meant for path, meant in spec.aliases.items() if (path, meant) != (workdir, WORKSPACE)}
     spec = spec.model_copy(update={"aliases": aliases})
     try:

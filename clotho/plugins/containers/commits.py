@@ -35,7 +35,7 @@ Keep = Callable[[KeptSystem | None], KeptSystem | NotTaken | None]
 
 
 class CommittedSandbox(SupervisedSandbox):
-    """`keep` is given the system of the checkpoint before, and keeps the one of now."""
+    """A sandbox whose checkpoints have its system: `keep` commits that, given the one of the checkpoint before."""
 
     def __init__(
         self, control: Control, incarnation: str, layout: Layout, bounds: Bounds, keep: Keep
@@ -49,6 +49,7 @@ class CommittedSandbox(SupervisedSandbox):
         taken = super()._checkpoint(to, after, previous, fields)
         if isinstance(taken, NotTaken):
             return taken
+        # after the archive: a checkpoint that isn't taken leaves no image
         kept = self._keep(None if previous is None else previous.system)
         return kept if isinstance(kept, NotTaken) else taken.model_copy(update={"system": kept})
 
@@ -56,7 +57,7 @@ class CommittedSandbox(SupervisedSandbox):
 def agents_instance(
     host: ContainerHost, view: ContainerView, control: Control, incarnation: str
 ) -> SupervisedSandbox:
-    """The instance whose checkpoints are those that its configuration asks for."""
+    """The agent's instance, with the kind of checkpoints that its configuration asks for."""
     if view.record.config.checkpoint == "folders":
         return instance_of(view, control, incarnation)
     return CommittedSandbox(
@@ -72,6 +73,7 @@ def keep(
     if not host.changed_outside(view):
         return None if record.kept is None else KeptSystem(image=record.kept, state="")
     now, own = _state(engine.layer(folder.container)), f"{OF_THIS_HOST}{folder.kept_image}"
+    # a state is of a layer alone: in another container, over another image, it would be another system
     if previous is not None and now and previous.state == now and previous.image.startswith(own):
         return previous
     if (written := engine.written_bytes(folder.container)) >> 20 > record.config.system_changes_mb:
@@ -80,6 +82,7 @@ def keep(
     rollout = rollout_of(record)
     engine.commit(folder.container, image, {**view.ownership, ROLLOUT_LABEL: rollout})
     ours = [each for each in engine.left_images() if KEPT in each.name and each.rollout == rollout]
+    # by the time in the name, after the container's, of which a rollout may have had several
     for each in sorted(ours, key=lambda each: each.name.partition(KEPT)[2])[:-KEPT_OF_A_ROLLOUT]:
         remove_unused(engine, each)
     return KeptSystem(image=f"{OF_THIS_HOST}{image}", state=now)

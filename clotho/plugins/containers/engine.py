@@ -1,7 +1,7 @@
 """The container engine of this host, through its socket: Docker's own, or podman's.
 
-Everything blocks. An engine that doesn't answer is SandboxUnavailable, and asked again; what it refuses for good,
-such as an image that doesn't exist, is InvalidInput.
+All calls block. They raise SandboxUnavailable for an engine that doesn't answer, which callers ask again, and
+InvalidInput for what it refuses for good, such as an image that doesn't exist.
 """
 
 import io
@@ -21,6 +21,7 @@ from clotho.plugins.containers.known_failures import NO_GPUS, Request, failure_o
 if TYPE_CHECKING:
     from docker import DockerClient
 
+# as many as threads that make sandboxes: the package keeps 10, and throws further ones away after each request
 CONNECTIONS = 64
 TIMEOUT_SECONDS = 120
 PULL_SECONDS = 3600
@@ -33,7 +34,7 @@ LOG_CHARS = 2_000
 class Engine:
     """`address` is the engine's socket, as in DOCKER_HOST; None: where Docker or podman usually have theirs.
 
-    `anywhere`: it may be on another machine.
+    `anywhere`: whether it may be on another machine.
     """
 
     def __init__(self, address: str | None, *, anywhere: bool = False) -> None:
@@ -60,6 +61,7 @@ class Engine:
     @contextmanager
     def patient(self) -> "Iterator[DockerClient]":
         """A client for one slow request."""
+        # the package has a time-out for each client, none for each request
         client = self._opened(KEEP_SECONDS)
         try:
             yield client
@@ -89,13 +91,14 @@ class Engine:
                 version="auto",
                 timeout=timeout or TIMEOUT_SECONDS,
                 max_pool_size=CONNECTIONS,
+                # the ssh program, as EngineChannel has it: both reach the host by the same keys and configuration
                 **({"use_ssh_client": True} if address.startswith("ssh://") else {}),
             )
 
     # ---- images ----
 
     def image(self, name: str, pull: str = "missing", platform: str | None = None) -> Image:
-        """The image called `name`, pulled where that is due. Raises InvalidInput where there is none."""
+        """The image called `name`, pulled when `pull` says so. Raises InvalidInput where there is none."""
         errors = sdk().errors
         with engine_failures(f"image {name}"):
             found = None
@@ -118,9 +121,10 @@ class Engine:
         )
 
     def text_in(self, image: str, path: str, max_bytes: int, labels: Mapping[str, str]) -> str:
-        """The beginning of a text file in an image; empty where there is none. `labels` are of who asks."""
+        """The beginning of a text file in an image; empty where there is none. Makes a container with `labels`."""
         errors = sdk().errors
         with engine_failures(f"image {image}"):
+            # never started: an engine refuses a container without a command, which an image may lack
             made = self.client.api.create_container(image, command=["-"], labels=dict(labels))
             try:
                 content, _ = self.client.api.get_archive(made["Id"], path)
@@ -164,11 +168,13 @@ class Engine:
                     tag=name,
                     buildargs=dict(arguments),
                     platform=platform,
+                    # what a step leaves has no label by which a reaper would find it
                     rm=True,
                     forcerm=True,
                     timeout=PULL_SECONDS,
                 )
             except errors.BuildError as error:
+                # by the message alone: the log has the words of the Dockerfile's commands
                 failure = failure_of(f"{context / dockerfile} can't be built", str(error.msg), Request.BUILD)
                 if isinstance(failure, SandboxUnavailable):
                     raise failure from error
@@ -177,7 +183,7 @@ class Engine:
                 raise InvalidInput(f"{failure}\n{said}") from error
 
     def _pull(self, name: str, platform: str | None) -> None:
-        """An engine may tell of a failure by its status, or in what it reports while it pulls."""
+        """Pull an image. Engines report a failure by the answer's status, or among the lines of progress."""
         errors, (repository, tag) = sdk().errors, sdk().utils.parse_repository_tag(name)
         deadline = time.monotonic() + PULL_SECONDS
         said = ""
@@ -186,12 +192,14 @@ class Engine:
                 repository, tag=tag or "latest", stream=True, decode=True, platform=platform
             ):
                 said = said or str(each.get("error") or "")
+                # the client's time-out is for silence: a registry that trickles never meets it
                 if time.monotonic() > deadline:
                     raise SandboxUnavailable(f"image {name} can't be pulled within {PULL_SECONDS} s")
         except errors.APIError as error:
             said = _said(error)
         if not said:
             return
+        # podman asks a registry at localhost, and that nobody answers there would pass for an outage
         if name.startswith(OF_THIS_HOST):
             raise InvalidInput(f"there is no image {name} on the engine's host: build or import it there")
         raise failure_of(f"image {name} can't be pulled", said[-LOG_CHARS:], Request.PULL)
@@ -199,28 +207,32 @@ class Engine:
     # ---- containers ----
 
     def start(self, image: str, name: str, settings: Mapping[str, Any]) -> None:
-        """Make and start a container; one of that name that is left is removed first."""
+        """Make and start a container, in place of any other of that name."""
         errors = sdk().errors
         with engine_failures("a container"):
             try:
                 made = self.client.containers.create(image, name=name, detach=True, **settings)
             except errors.APIError as error:
+                # podman answers with 500, Docker with 409: the words are the same
                 if "already in use" not in str(error):
                     raise
+                # left by an attempt that died: the caller has the sandbox's lock, and nobody else makes it
                 self.remove(name)
                 made = self.client.containers.create(image, name=name, detach=True, **settings)
+            # before the start: podman's socket takes the request and ignores it
             if settings.get("device_requests") and not _has_devices(made.attrs["HostConfig"]):
                 raise InvalidInput(f"{NO_GPUS}: this engine ignores requests for them")
             made.start()
 
     def ended(self, name: str) -> str | None:
-        """The last words of a container that doesn't run; None for one that does."""
+        """The end of the log of a container that has ended; None for one that runs, or was only made."""
         errors = sdk().errors
         with engine_failures("a container"):
             try:
                 found = self.client.containers.get(name)
             except errors.NotFound:
                 return "it is gone"
+            # one that was only made is about to start
             if found.status in ("running", "created", "initialized"):
                 return None
             with suppress(errors.APIError):
@@ -228,7 +240,7 @@ class Engine:
             return f"it has {found.status}"
 
     def remove(self, name: str, *, force: bool = True) -> None:
-        """Remove a container and its anonymous volumes, if it is there; kill it before where that is forced."""
+        """Remove a container, if it is there, and its anonymous volumes. `force` kills one that runs."""
         errors = sdk().errors
         deadline = time.monotonic() + REMOVE_SECONDS
         with engine_failures("a container"), suppress(errors.NotFound):
@@ -253,10 +265,11 @@ class Engine:
         """Bytes of the files outside of mounts that differ from the image."""
         with engine_failures("a container"), self.patient() as client:
             found = client.api.containers(all=True, size=True, filters={"name": name})
+        # filters match a part of a name: the names of verifiers' containers begin with the agent's
         return sum(each.get("SizeRw") or 0 for each in found if each["Names"][0].lstrip("/") == name)
 
     def layer(self, name: str) -> Path | None:
-        """The folder with what a container has written over its image; None where this engine tells of none."""
+        """The folder with the files that a container has written; None where its engine names no such folder."""
         with engine_failures("a container"):
             driver = self.client.api.inspect_container(name).get("GraphDriver") or {}
         folder = (driver.get("Data") or {}).get("UpperDir")
@@ -271,6 +284,7 @@ class Engine:
         """Keep the files of a container, without its mounts, as an image."""
         changes = [f'LABEL {label}="{value}"' for label, value in labels.items()]
         with engine_failures("a container"), self.patient() as client:
+            # no pause: it would stop the supervisor, too, which serves other calls meanwhile
             client.api.commit(name, repository=f"{OF_THIS_HOST}{image}", pause=False, changes=changes)
 
     def left_images(self) -> Sequence[Made]:
@@ -311,7 +325,7 @@ def sdk() -> Any:
 
 @contextmanager
 def engine_failures(what: str) -> Iterator[None]:
-    """Raises SandboxUnavailable for whatever the engine answers or doesn't, InvalidInput for what can't change."""
+    """Raise an engine's failures as SandboxUnavailable, and those that no other attempt mends as InvalidInput."""
     errors = sdk().errors
     try:
         yield

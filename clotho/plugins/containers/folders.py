@@ -67,6 +67,7 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
     def container(self) -> str:
         """Name of the agent's container: another backend of its engine may hold a lease of the same name."""
         with suppress(FileNotFoundError):
+            # a member of the pool was made under another folder's name
             return self._container_name.read_text()
         return f"clotho-{identity_of(self.root)[:8]}-{self.name}"
 
@@ -75,7 +76,7 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
         return self.files / "container"
 
     def keep_container_name(self) -> None:
-        """Have the container go by its name also when the folder has got another."""
+        """Note the name of the container, which keeps it when the folder is renamed."""
         self._container_name.write_text(self.container)
 
     def verifier_container(self, epoch: int) -> str:
@@ -93,7 +94,7 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
 
     @property
     def left_mark(self) -> Path:
-        """There as long as such images may be."""
+        """A file that is there as long as there may be such images."""
         return self.files / "left"
 
     def writable(self, record: ContainerRecord) -> dict[str, Path]:
@@ -105,7 +106,7 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
         return {path: every[path] for path in outermost(every)}
 
     def place_of(self, record: ContainerRecord, path: str) -> Path:
-        """The folder on this host of a `path` in one that commands write to; raises InvalidInput for others."""
+        """The folder on this host that commands see at `path`. Raises InvalidInput outside of writable folders."""
         for outer, place in self.writable(record).items():
             if f"{path}/".startswith(f"{outer}/"):
                 return place / path.removeprefix(outer).lstrip("/")
@@ -119,7 +120,7 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
 
     @property
     def _lock_name(self) -> str:
-        """Seeds, which take long, have others than leases."""
+        """The locks of seeds are others than those of leases, which would else wait until a seed is packed."""
         return self.name[:-16]
 
     def _parsed(self, text: str) -> ContainerRecord:

@@ -14,6 +14,7 @@ def end_forgotten(container: str) -> None:
     """Kill what watches the container of this name, and what waits in it to become its first process."""
     for watcher in _processes():
         if _watches(watcher, container):
+            # first: children of a watcher that is gone have another parent
             _end_watched(watcher)
             _kill(watcher, lambda process: _watches(process, container))
 
@@ -38,6 +39,7 @@ def _watches(process: Path, container: str) -> bool:
 
 def _parent(process: Path) -> str:
     try:
+        # from the last bracket on: the program's name, in brackets, may hold any character
         return (process / "stat").read_text().rpartition(")")[2].split()[1]
     except OSError:
         return ""

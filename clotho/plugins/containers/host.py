@@ -37,6 +37,7 @@ class ContainerHost:
 
     def start(self, view: ContainerView, container: str, image: str, control: ControlDirectory) -> str:
         """Start a container whose supervisor serves `control`; returns its incarnation."""
+        # before the start: a supervisor that finds no filter ends
         control.write(control.path / "filter", seccomp_program(_machine(view.record.machine)))
         control.set_deadline(view.record.spec.lease_seconds)
         self.engine.start(image, container, view.settings(control.path, self.program(view.record.machine)))
@@ -54,7 +55,7 @@ class ContainerHost:
         return supervisor_copy(self._root / "programs", _machine(architecture))
 
     def end(self, folder: ContainerFolder) -> None:
-        """Remove every container of the sandbox, and its files. One without files is met when its name is taken."""
+        """Remove the sandbox's containers and files. A container without files goes when its name is used again."""
         if not folder.files.exists():
             return
         instances = folder.instances()
@@ -70,6 +71,7 @@ class ContainerHost:
             with suppress(SandboxUnavailable):  # the engine kills what can't be ended here
                 launch.end(control)
         self.engine.remove(container)
+        # an engine that died while it started the container may have left processes that it doesn't know
         if not control.was_started():
             end_forgotten(container)
 
@@ -83,27 +85,31 @@ class ContainerHost:
     # ---- verification ----
 
     def left_by(self, view: ContainerView, epoch: int) -> str:
-        """The image that holds the agent's container as it is: the one it began from, where nothing has changed.
+        """The image with the agent's system as it is: that which it began from, unless commands have changed it.
 
         Raises WorkspaceRefused for changes that an engine would copy for too long.
         """
         folder, record = view.folder, view.record
+        # read_only leaves no changes, and `image` hides them, unless the workspace is the whole system
         if record.config.read_only or (record.config.verify_in == "image" and record.workdir != "/"):
             return record.image
         if not self.changed_outside(view):
             return record.begun_from
+        # measured before the commit, which copies all of it
         most = record.config.system_changes_mb
         if (written := self.engine.written_bytes(folder.container) >> 20) > most:
             raise WorkspaceRefused(
                 f"commands changed {written} MiB of the image's own system: more than {most} MiB"
             )
         image = f"{folder.left_image}{epoch}"
+        # before the commit: who ends the sandbox looks for images only where there is a mark
         folder.left_mark.touch()
         self.engine.commit(folder.container, image, view.ownership)
         return f"{OF_THIS_HOST}{image}"
 
     def changed_outside(self, view: ContainerView) -> bool:
         container = view.folder.container
+        # the layer first: to compare a container with its image takes an engine 0.1 to 0.8 s
         layer = self.engine.layer(container)
         if layer is not None:
             with suppress(OSError):  # it is another user's, or on the disk of a virtual machine
@@ -114,6 +120,7 @@ class ContainerHost:
         self, folder: ContainerFolder, record: ContainerRecord, epoch: int, hidden_files: Mapping[str, bytes]
     ) -> Path:
         """Make the private folder of an epoch's verifier, under an unguessable name."""
+        # of other epochs, or of an attempt that died
         for left in folder.files.glob("private-*"):
             shutil.rmtree(left)
         hidden, placed = placed_files.split(hidden_files)
@@ -126,8 +133,10 @@ class ContainerHost:
         placed_files.write(private / "hidden", hidden)
         placed_files.write(private / placed_files.PLACED, placed)
         for own in writable.values():
+            # the agent may have closed a folder to its own user, who runs the verifier's commands, too
             _make_enterable(own, record.user)
         for root in roots:
+            # emptied for the tests: what the agent left there would run beside them
             delete_any(writable[root])
             owned(writable[root], record.user)
         return private
@@ -143,6 +152,7 @@ def groups_of(control: ControlDirectory) -> tuple[Path, ...]:
         CONTROL_GROUPS / controller / path.lstrip("/")
         for _, controllers, path in lines
         for controller in controllers.split(",")
+        # empty: the one hierarchy of version 2
         if controller in ("", "memory", "pids")
     )
     return tuple(path for path in found if path.is_dir())
@@ -171,7 +181,7 @@ def _make_enterable(path: Path, user: int) -> None:
 
 
 def make_folders(folder: ContainerFolder, record: ContainerRecord) -> None:
-    """Nobody but root, and the engine for it, passes through the folder to what is in it for everybody."""
+    """Make the sandbox's folders inside one that only the worker's user and root can enter."""
     folder.files.mkdir(mode=0o700, parents=True)
     writable = folder.writable(record)
     for path in writable.values():

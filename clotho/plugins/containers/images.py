@@ -12,6 +12,7 @@ from clotho.plugins.containers.engine import Engine, sdk
 from clotho.sandbox.supervised.folders import lock
 
 REPOSITORY = "localhost/clotho-build"
+# without names that hold a variable: only the build knows their values
 FROM = re.compile(r"^\s*FROM\s+(?:--platform=\S+\s+)?([^\s$]+)(?:\s|$)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -67,6 +68,7 @@ def content_digest(context: Path, dockerfile: str, arguments: Mapping[str, str],
 
 def _files(context: Path, dockerfile: str) -> Iterator[Path]:
     """In the order of names, without what .dockerignore leaves out."""
+    # the package's own, by which it chooses the files that it sends to the engine
     exclude_paths = sdk().utils.build.exclude_paths
 
     ignored = context / ".dockerignore"

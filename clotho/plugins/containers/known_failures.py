@@ -1,8 +1,8 @@
 """A table of failures of engines and registries, by their words, which are all that they give.
 
-The first row counts whose words are among those of the failure. It tells whether the same request may succeed
-later, and for what stays as it is, what to do. Words are those of a phrase: a repository may be named
-`connection-pool`, and a digest holds 404 by chance.
+The first row that has a phrase of the failure decides. It tells whether the same request may succeed later, and
+what to do where it can't. Phrases match whole words: a repository may be named `connection-pool`, and a digest may
+hold 404 by chance.
 """
 
 import re
@@ -67,6 +67,7 @@ KNOWN = (
         requests=(Request.BUILD,),
     ),
     KnownFailure(
+        # no `_row`, whose phrases match nothing within a name
         re.compile(f"//{OF_THIS_HOST}"),
         passes=False,
         advice=f"no registry has images of {OF_THIS_HOST}: build or import it on the engine's host",

@@ -26,6 +26,7 @@ def state(layer: Path) -> str:
     for path in sorted(written(layer)):
         found = os.lstat(f"{layer}{path}")
         digest.update(
+            # ctime: commands can set a file's mtime back
             f"{path}\0{found.st_mode}\0{found.st_size}\0{found.st_ctime_ns}\0".encode(
                 errors="surrogateescape"
             )

@@ -18,10 +18,11 @@ from clotho.sandbox.supervised.folders import GRACE_SECONDS, identity_of
 
 
 def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
-    """The names of the containers that were removed.
+    """Remove them; returns the names of the removed containers.
 
-    The engine is asked first: folders are made before what they tell of. None is missed while it moves: a member is
-    made among the sandboxes, kept in the pool, and claimed back.
+    The engine is asked first: whatever it lists had a folder before. Folders are looked for in the order in which
+    they move, so that none is missed: members of the pool are made among the sandboxes, kept in the pool, and claimed
+    back.
     """
     containers, images = engine.containers(), engine.left_images()
     looks = (ContainerFolder.all_in, members, ContainerFolder.all_in)
@@ -36,13 +37,13 @@ def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
 
 
 def _rollouts(root: Path) -> frozenset[str]:
-    """Containers that have a sandbox here."""
+    """The rollouts that have a sandbox here."""
     records = (folder.readable_record() for folder in ContainerFolder.all_in(root))
     return frozenset(rollout_of(record) for record in records if record is not None)
 
 
 def _remove_container(container: Made, engine: Engine) -> bool:
-    """By its id: another may have its name by now."""
+    """Remove a container by its id: another may have its name by now."""
     with going_on(f"container {container.name} not removed"):  # such as one that runs after all
         engine.remove(container.id, force=False)
         return True
@@ -52,6 +53,7 @@ def _remove_container(container: Made, engine: Engine) -> bool:
 def _left(made: Sequence[Made], own: str, known: Sequence[str]) -> Iterator[Made]:
     for each in made:
         if each.owner == own:
+            # the names of verifiers' containers and of images begin with that of the agent's container
             left = not any(f"{each.name}-".startswith(f"{name}-") for name in known)
         else:
             left = each.lease_ends + GRACE_SECONDS < time.time()

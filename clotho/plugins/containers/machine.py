@@ -1,4 +1,4 @@
-"""Containers of an engine on another machine, or that can't share files with this host: none is mounted there."""
+"""Containers of an engine that shares no files with this host, such as one on another machine."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ WHOLE = "whole"
 
 
 class ContainerMachine:
-    """Machines that are containers of the engine at `address`; `locks` are of those that write to it from here."""
+    """Containers of the engine at `address`. Processes of this host write to it under the locks in `locks`."""
 
     kind = "docker"
     starts_first = extends = True
@@ -131,25 +131,29 @@ class ContainerMachine:
         labels = {**labels, **_labels(cast(DockerConfig, spec.backend))}
         write = partial(self._write_program, name, base, labels, start)
         volume, folder = _volume_of(start)
+        # locked while it is written: no other thread starts a container from half a volume
         with self._programs:
             if volume not in self._ready:
                 write()
                 self._ready.add(volume)
         settings = _settings(cast(DockerConfig, spec.backend), spec, labels, start)
+        # CONTROL is a volume of the container's own: the supervisor can detach a mount alone, and no commit has it
         settings["volumes"] = [f"{volume}:{folder}:ro", CONTROL]
         try:
             self._engine.start(base.image, name, settings)
         except SandboxUnavailable:
+            # the next attempt looks whether the volume is still whole
             self._ready.discard(volume)
             raise
         except InvalidInput as error:
             self._ready.discard(volume)
+            # for a pruned volume, an engine makes an empty one, in which the entrypoint isn't found
             if write():
                 raise SandboxUnavailable("the supervisor's volume had been removed") from error
             raise
 
     def _write_program(self, name: str, base: Base, labels: Mapping[str, str], start: Start) -> bool:
-        """Write a volume with the supervisor, which commands see but can't change; whether that was due.
+        """Write the supervisor to its volume, which commands see read-only; returns whether it wasn't there.
 
         A volume is written to once: containers may be about to start from it.
         """
@@ -157,9 +161,11 @@ class ContainerMachine:
         helper, client = f"{name}-volume", self._engine.client
         self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         with lock(self._locks / volume), engine_failures("the supervisor's volume"):
+            # left by a worker that died here
             self._engine.remove(helper)
             client.volumes.create(volume)
             host = client.api.create_host_config(binds=[f"{volume}:{folder}"], network_mode="none")
+            # never started: archives can be written to it all the same. By its labels, a reaper finds it
             client.api.create_container(
                 base.image, command=["-"], host_config=host, labels=dict(labels), name=helper
             )
@@ -168,6 +174,7 @@ class ContainerMachine:
                     return False
                 named = {Path(path).name: content for path, content in start.files.items()}
                 client.api.put_archive(helper, folder, _archive(named))
+                # by itself: an archive that is cut off leaves the files that came before
                 client.api.put_archive(helper, folder, _archive({WHOLE: b""}))
                 return True
             finally:
@@ -204,6 +211,7 @@ class ContainerMachine:
                     name, list(argv), stdin=True, user="0:0", workdir="/"
                 )
         except (SandboxUnavailable, InvalidInput):
+            # engines word it differently that a container has ended: they are asked whether it has
             found = self._find(name)
             if found is None or not found.running:
                 raise SandboxLost("the sandbox's container is gone") from None
@@ -217,10 +225,12 @@ class ContainerMachine:
         if found.labels.get(VERIFY_IN) == "image":
             return None
         most = found.labels.get(SYSTEM_CHANGES_MB)
+        # before the commit, which copies all of it
         written = self._engine.written_bytes(name) >> 20
         if most is not None and written > int(most):
             raise WorkspaceRefused(f"commands wrote {written} MiB beside the image: more than {most} MiB")
         with engine_failures("a container"), self._engine.patient() as client:
+            # no pause: it would stop the supervisor and its relays, too
             kept = client.api.commit(name, repository=_left_by(name), pause=False)
         return Base(image=str(kept["Id"]))
 
@@ -232,6 +242,7 @@ class ContainerMachine:
     def _remove_ended(self, found: Found) -> bool:
         try:
             self._engine.remove(found.id, force=False)
+            # by name: another store may have made a machine of that name since, which has the image
             if self._find(found.name) is None and self._engine.has_image(_left_by(found.name)):
                 self._engine.remove_image(_left_by(found.name), force=False)
         except SandboxUnavailable as error:  # it runs after all

@@ -1,9 +1,9 @@
 """Containers made ahead of the rollouts that need one.
 
 A member is a whole sandbox without a lease, in a folder below `pool`, under a key of everything that its container
-was asked for. It is claimed by renaming its folder to that of a lease's sandbox, which only one claimer can do; its
-container keeps its name. A claimer that dies then leaves a sandbox without a lease in its place, which the next
-attempt finishes.
+was asked for. To claim it, a process renames its folder to that of a lease's sandbox, and only one process can; the
+container keeps its name. A claimer that dies then leaves a sandbox without a lease there, and the next attempt at the
+lease finishes the claim.
 
 Members are leased for a minute at a time, by the processes that have made sandboxes of their kind lately. Where the
 last of these dies, they end by themselves, and the reaper of any process on the host removes what is left.
@@ -69,15 +69,16 @@ class WarmPool:
     # ---- claims ----
 
     def claim(self, folder: ContainerFolder, record: ContainerRecord) -> bool:
-        """Make a member the sandbox of `record`, with its folder locked; whether there was one.
+        """Turn a member into the sandbox of `record`, whose folder is locked; returns whether there was one.
 
-        Whatever else is in its place is ended.
+        Whatever else is in that folder is ended.
         """
         key = self._key(record)
         unfinished = folder.read_record()
         if unfinished is not None and not unfinished.lease and self._key(unfinished) == key:
             return self._adopt(folder, record)
         self._host.end(folder)
+        # any of them may be renamed by another claimer, or have ended, meanwhile
         found = members(self._root, key)
         return any(self._rename_member(member, folder) and self._adopt(folder, record) for member in found)
 
@@ -91,10 +92,11 @@ class WarmPool:
             return True
 
     def _adopt(self, folder: ContainerFolder, record: ContainerRecord) -> bool:
-        """Give a member to a lease; it is ended if it doesn't live."""
+        """Give a member to a lease; returns whether it lives. One that doesn't is ended."""
         made = folder.read_record()
         try:
             if made is not None and made.control_at(folder.control()).incarnation() is not None:
+                # before it has a lease: an attempt that dies in between would leave one that ends within a minute
                 made.control_at(folder.control()).renew(record.spec.lease_seconds)
                 folder.write_record(made.model_copy(update={"lease": record.lease, "labels": record.labels}))
                 return True
@@ -105,7 +107,7 @@ class WarmPool:
 
     @contextmanager
     def _locked(self, name: str = "claims", *, wait: bool = True) -> Iterator[bool]:
-        """`claims` while a member is renamed or renewed: no late renewal may shorten the lease of a sandbox."""
+        """Hold `claims` to rename or renew a member: a late renewal would shorten the lease of its new sandbox."""
         folder = self._root / "locks"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with lock(folder / f"pool-{name}", wait=wait) as held:
@@ -113,6 +115,7 @@ class WarmPool:
 
     def _key(self, record: ContainerRecord) -> str:
         bare = _bare(record)
+        # one name and one control directory for all: what differs between sandboxes isn't in the key
         view = ContainerView(ContainerFolder(self._root, "member"), bare)
         asked = view.settings(Path("control"), self._host.program(bare.machine))
         text = json.dumps([bare.model_dump(mode="json"), asked], sort_keys=True)
@@ -126,6 +129,7 @@ class WarmPool:
             return
         key = self._key(record)
         with self._changed:
+            # a dict keeps the order of insertion: those asked for last are at its end
             self._wanted.pop(key, None)
             self._wanted[key] = Wanted(_bare(record), seed, time.monotonic())
             for oldest in list(self._wanted)[:-MOST_KEYS]:
@@ -142,6 +146,7 @@ class WarmPool:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
+        # only those of this process: others may go on renewing theirs
         own = [member for member in members(self._root) if member.name in self._made]
         with ThreadPoolExecutor(ENDED_AT_ONCE) as threads:
             list(threads.map(self.discard, own))
@@ -157,7 +162,7 @@ class WarmPool:
         return ControlDirectory(member.control(), None).incarnation() is None
 
     def discard(self, member: ContainerFolder) -> bool:
-        """End a member that nobody has claimed: from the first step on, the reaper finishes what is begun here."""
+        """End a member unless it is claimed. It becomes a sandbox first: if this process dies, that is reaped."""
         folder = ContainerFolder(self._root, member.name)
         with folder.locked():
             if not self._rename_member(member, folder):
@@ -184,7 +189,7 @@ class WarmPool:
             return list(self._wanted.items())
 
     def _tend(self, key: str, wanted: Wanted) -> bool:
-        """Renew the members of a kind, and make one if some are missing; whether more are."""
+        """Renew the members of a kind, and make one if some are missing; returns whether more are missing."""
         with self._locked(key, wait=False) as held:
             if not held:  # another process tends them
                 return False
@@ -195,27 +200,32 @@ class WarmPool:
             except (ClothoError, OSError) as error:
                 log.warning("no container made ahead for %s: %s", wanted.record.config, error)
                 with self._changed:
+                    # not tried again before the next sandbox of its kind: the failure may last
                     self._wanted.pop(key, None)
                 return False
         return missing > 1
 
     def _renewed(self, member: ContainerFolder) -> bool:
-        """Whether a member lives, for another while; ends one that doesn't."""
+        """Renew a member's lease; returns whether it lives. One that doesn't is ended."""
         with self._locked(), suppress(SandboxLost):
             record = member.read_record()
             if record is not None:
                 record.control_at(member.control()).renew(LEASE_SECONDS)
                 return True
+        # after the lock, which it takes itself: flock would wait for this process's other descriptor
         self.discard(member)
         return False
 
     def _make_one(self, key: str, wanted: Wanted) -> None:
-        """Make a member: like every sandbox first, which the reaper ends if it stays without a lease."""
+        """Make a sandbox without a lease, and move it into the pool. If this process dies before, it is reaped."""
         folder = ContainerFolder(self._root, secrets.token_hex(10))
         with folder.locked():
             made = self._make(folder, wanted.record, wanted.seed, None)
+            # it was made with a run's lease, which would outlive this process for long
             made.control.renew(LEASE_SECONDS)
+            # before the rename: the name is made of the folder's, and an engine can't find it otherwise
             folder.keep_container_name()
+            # claimed ones have left the pool: the set stays as small as that
             self._made &= {each.name for each in members(self._root)}
             self._made.add(folder.name)
             member = ContainerFolder(self._root, folder.name, f"pool/{key}")
@@ -224,5 +234,5 @@ class WarmPool:
 
 
 def _bare(record: ContainerRecord) -> ContainerRecord:
-    """The record without what tells one sandbox from another of its kind."""
+    """The record without the fields in which sandboxes of a kind differ."""
     return record.model_copy(update={"lease": "", "labels": None, "groups": (), "restored": None})

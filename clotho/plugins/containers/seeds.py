@@ -27,7 +27,7 @@ PACK_SECONDS = 600
 
 
 class Seed(FrozenModel):
-    """`restore` is None for an image that has nothing there."""
+    """The packed content of an image; `restore` is None where the image has nothing in the folders."""
 
     checkpoint: Checkpoint | None
     blob: Path
@@ -48,6 +48,7 @@ class Seeds:
 
     def key(self, record: ContainerRecord) -> str:
         """Sandboxes of equal keys have the same seed."""
+        # with the labels: they are in the archive, and tell where it is unpacked
         text = "\n".join((record.image, *(f"{label} {path}" for label, path in sorted(self._places(record)))))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -65,13 +66,15 @@ class Seeds:
                 if not description.exists():
                     unfinished = folder / f"{key}.unfinished"
                     unfinished.write_text(self._made(maker, blob, record).model_dump_json())
+                    # last, and whole: where there is a description, there is the archive
                     unfinished.rename(description)
         return Seed.model_validate_json(description.read_text())
 
     def _made(self, folder: ContainerFolder, blob: Path, record: ContainerRecord) -> Seed:
-        """In a container that is never finished as a sandbox: should this process die, another reaps it."""
+        """Pack it in a container that gets no record: if this process dies, a reaper removes that."""
         bare = record.model_copy(
             update={
+                # no mount may hide what the image has there, and root reads all of it
                 "spec": record.spec.model_copy(update={"writable_roots": (), "aliases": {}}),
                 "config": record.config.model_copy(update={"tmpfs": {}}),
                 "volumes": (),
@@ -87,6 +90,7 @@ class Seeds:
         try:
             incarnation = self.host.start(view, folder.container, record.image, control)
             sandbox = instance_of(view, control, incarnation)
+            # blocking calls run in threads, which have no event loop
             there, users = asyncio.run(_looked_up(sandbox, dict(self._places(record))))
             packed = _packed(sandbox, there, blob, str(record.config)) if there else None
             return Seed(checkpoint=packed, blob=blob, users=users)

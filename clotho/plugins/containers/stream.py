@@ -50,6 +50,7 @@ class EngineChannel:
                 self._writer.write(head.encode() + body)
                 answer = await self._reader.readuntil(b"\r\n\r\n")
             status = answer.split(b" ", 2)[1:2]
+            # an engine that doesn't switch protocols answers 200, and the stream follows all the same
             if status not in ([b"101"], [b"200"]):
                 said = (await self._reader.read(2_000)).decode(errors="replace")
                 raise SandboxUnavailable(f"the container engine runs nothing in a container: {said}")
@@ -92,6 +93,7 @@ async def _connect(address: SplitResult) -> tuple[asyncio.StreamReader, asyncio.
         return await _through_ssh(address)
     reader, writer = await asyncio.open_connection(address.hostname, address.port or 2375)
     peer = writer.get_extra_info("socket")
+    # a stream may be silent for hours: only keepalives tell that the other side is gone
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return reader, writer
@@ -102,6 +104,7 @@ async def _through_ssh(address: SplitResult) -> tuple[asyncio.StreamReader, asyn
     port = () if address.port is None else ("-p", str(address.port))
     host = f"{address.username}@{address.hostname}" if address.username else str(address.hostname)
     process = await asyncio.create_subprocess_exec(
+        # BatchMode: nobody is there to type a password. `--`: a name may begin with a dash
         *("ssh", "-o", "BatchMode=yes", *port, "--", host, "docker", "system", "dial-stdio"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

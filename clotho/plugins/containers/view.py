@@ -68,6 +68,7 @@ class ContainerView:
             self.record.workdir,
             self.record.config.home,
             "/tmp",
+            # whether checkpoints have all that commands can change
             self.record.config.read_only or self.record.config.checkpoint == "commit",
             self._aliases,
             roots,
@@ -108,6 +109,7 @@ class ContainerView:
                     lambda path: own(path, self.record.user),
                 )
             ]
+            # the verifier's own TMPDIR: the agent could have prepared what is in /tmp
             tmpfs[f"/.{self.private.name}/tmp"] = VERIFIER_TMP
         return {
             **engine_settings(config, spec),
@@ -144,10 +146,12 @@ def engine_settings(config: DockerConfig, spec: SandboxSpec) -> dict[str, Any]:
     """A container's bounds and rights, which every engine is asked for alike."""
     gpus = {"count": -1 if config.gpus == "all" else config.gpus, "capabilities": [["gpu"]]}
     return {
+        # the supervisor's, which gives commands the user of the record
         "user": "0:0",
         "hostname": "sandbox",
         "network_mode": "none" if config.network == "none" else None,
         "mem_limit": spec.memory_mb << 20,
+        # of memory and swap together: equal limits leave no swap
         "memswap_limit": spec.memory_mb << 20,
         "pids_limit": spec.max_processes + PROCESS_HEADROOM,
         "nano_cpus": None if config.cpus is None else round(config.cpus * 1e9),
@@ -156,7 +160,9 @@ def engine_settings(config: DockerConfig, spec: SandboxSpec) -> dict[str, Any]:
         "cap_drop": ["ALL"],
         "cap_add": [*CAPABILITIES, *SUPERVISOR_CAPABILITIES],
         "security_opt": ["no-new-privileges"],
+        # the kernel drops a SIGTERM to the supervisor, which is PID 1: an engine's stop would wait for nothing
         "stop_signal": "SIGKILL",
+        # an image's own would run in the sandbox, beside the agent's commands
         "healthcheck": {"test": ["NONE"]},
         "platform": config.platform,
     }

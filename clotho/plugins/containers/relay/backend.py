@@ -1,8 +1,9 @@
 """Sandboxes on machines elsewhere, with nothing between them and the worker but streams.
 
-A record in a folder of this host tells which machines a sandbox has; whether it lives, its supervisor tells through
-a relay. A verifier gets a machine of its own: of the files that the agent's has, where the platform can keep them
-as an image, and of its workspace, home, /tmp and writable roots over the image of the beginning elsewhere.
+A record in a folder of this host tells which machines a sandbox has. Its supervisor tells through a relay whether it
+lives. A verifier gets a machine of its own. Where the platform can keep the files of the agent's machine as an image,
+the verifier's begins from that; elsewhere it begins from the sandbox's image, and gets the agent's workspace, home,
+/tmp and writable roots.
 """
 
 import logging
@@ -53,7 +54,7 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
         return self._record_of(self._folder(lease), lease).base.image
 
     async def evidence(self, lease: str) -> frozenset[Evidence]:
-        """A supervisor that begins beside the machine's own processes is another process to its commands."""
+        """Commands can signal a supervisor that isn't the machine's first process."""
         return frozenset({Evidence.SIGNALS} if self._machine.starts_first else ())
 
     async def create(
@@ -114,6 +115,7 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
             except BaseException:
                 self._end(folder, record)
                 raise
+            # before the record: a sandbox without a deadline counts as expired soon after its folder was made
             folder.set_deadline(spec.lease_seconds)
             folder.write_record(record)  # from here on it can be found: whole
             return made
@@ -182,10 +184,11 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
             self._instances.end(instance)
         if record is None:
             blocking(self._machine.destroy(folder.machine))
+        # last: the record is what tells of the machines
         shutil.rmtree(folder.files, ignore_errors=True)
 
     def _reap(self) -> Sequence[str]:
-        """No platform is asked where there has never been a sandbox: it may be none that works."""
+        """Where there has never been a sandbox, the platform isn't asked: there may be none that works."""
         if not (self._root / "sandboxes").exists():
             return ()
         self._instances.close_ended()
@@ -201,6 +204,7 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
         reaped = []
         for each in own:
             with going_on(f"machine {each.name} not destroyed"):
+                # one that runs ends with its lease
                 if not each.running and self._destroyed(each.name):
                     reaped.append(each.name)
         if (remove := self._machine.remove_ended) is not None:

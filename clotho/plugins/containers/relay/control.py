@@ -1,8 +1,8 @@
 """The control directory of a supervisor elsewhere, through its relay.
 
-What is asked in one call goes in one piece, and is obeyed in its order: a job is staged, asked for and followed in
-one round trip. A stream that ends meanwhile is replaced by another, and the call's steps are taken again: all of
-them may be.
+All requests of one call are sent together, and the relay obeys them in their order: a job is staged, requested and
+followed in one round trip. Where the stream ends meanwhile, the call repeats its steps over another one: each of them
+may be repeated.
 """
 
 import asyncio
@@ -25,13 +25,14 @@ RECHECK_SECONDS = 30.0
 POLL_SECONDS = 0.05
 """Seconds after which a waiter looks whether a file has grown: a relay tells of new entries alone."""
 ROOM_BYTES = 64 << 10
+# each is a wait in the relay, which bears 1,024 from all callers together
 MOST_FOLLOWED = 64
 FOLLOWED = ("started", "done", "pid", "out")
 """The files of a job that are told of at its end."""
 
 
 class RelayedControl:
-    """`renewed` is told of every lease, in seconds; `full` tells what a full disk of the directory is."""
+    """`renewed` is called with the seconds of each renewal; `full` makes the error of a full disk."""
 
     def __init__(
         self, name: str, relay: Relay, renewed: Callable[[float], None], full: requests.Full
@@ -94,7 +95,7 @@ class RelayedControl:
         return blocking(self.relay.steps(lambda stream: self._submit(stream, key, entries, fence)))
 
     async def _submit(self, stream: RelayStream, key: str, entries: Mapping[str, bytes], fence: int) -> bool:
-        """A sealed supervisor starts nothing: that it is sealed may be found out afterwards."""
+        """Ask for the seal in the same round trip as for the job: a sealed supervisor starts nothing anyway."""
         sealed = stream.ask("S", fields.path("sealed"))
         run = stream.ask("Y", fields.path(" ".join(("run", key, *fence_mark(fence)))))
         not_sealed, *made, unsaid = await requests.StagedEntry(stream, JOBS, key, entries).asked(sealed, run)
@@ -107,9 +108,10 @@ class RelayedControl:
         return new
 
     def _follow(self, stream: RelayStream, key: str) -> None:
-        """Have the job's end told with all that is asked about it then."""
+        """Have the relay tell of the job's end, along with all files that callers read then."""
         along = [f"{JOBS}/{key}/{name}" for name in FOLLOWED]
         self._followed[key] = asyncio.ensure_future(requests.look(stream, along[1:2], along))
+        # looked at, so that asyncio doesn't log an error that nobody asks for
         self._followed[key].add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         while len(self._followed) > MOST_FOLLOWED:
             self._followed.popitem(last=False)[1].cancel()
@@ -130,8 +132,10 @@ class RelayedControl:
                 stream.ask(verb, fields.path(unfinished, path)),
             ]
             failed = next(
+                # EEXIST: published by an attempt before this one
                 (each for each in await requests.ask_all(asked) if each and each.errno != errno.EEXIST), None
             )
+            # in any case: a link leaves the first name in place
             await stream.ask("X", fields.path(unfinished))
             if failed:
                 raise requests.unwritten(failed, self._full)
@@ -139,6 +143,7 @@ class RelayedControl:
         blocking(self.relay.steps(make))
 
     def touch(self, path: str, changed: float | None = None) -> None:
+        # 0: now, by the clock of the machine
         time = 0 if changed is None else max(1, round(changed * 1e9))
         try:
             self._ask("T", fields.path(path) + fields.number(time))
@@ -181,6 +186,7 @@ class RelayedControl:
             return {}
         key, contents = path.split("/")[1], followed.result()[1]
         found = {f"{JOBS}/{key}/{name}": each for name, each in zip(FOLLOWED, contents, strict=True)}
+        # without this file it is the supervisor that has ended, not the job
         return found if isinstance(found[f"{JOBS}/{key}/done"], bytes) else {}
 
     def text_of(self, path: str) -> str | None:
@@ -188,6 +194,7 @@ class RelayedControl:
 
     def start_of(self, path: str, limit: int, offset: int = 0) -> bytes:
         known = self._known_end(path).get(path)
+        # a relay tells so much of a file along with others: a shorter one is whole
         if isinstance(known, bytes) and (len(known) < SMALL_BYTES or offset + limit <= len(known)):
             return known[offset : offset + max(0, limit)]
         parts: list[bytes] = []
@@ -231,6 +238,7 @@ class RelayedControl:
                 followed = self._followed.get(paths[0].split("/")[1]) if len(paths) == 1 else None
                 if followed is not None:
                     await asyncio.wait([followed])
+                # a follow that failed, as with its stream, told nothing: the relay is asked anew
                 if followed is None or followed.cancelled() or followed.exception() is not None:
                     await self.relay.steps(lambda stream: requests.look(stream, paths, ()))
             finally:

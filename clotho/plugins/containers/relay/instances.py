@@ -35,7 +35,7 @@ IN_THE_WAY = frozenset({*NOT_THERE, errno.EEXIST, errno.ENOTEMPTY})
 
 
 class Instances:
-    """Those of one backend. Everything here blocks."""
+    """The instances of one backend. All methods block."""
 
     def __init__(self, root: Path, machine: Machine) -> None:
         self._root = root
@@ -58,6 +58,7 @@ class Instances:
     async def _begin(self, name: str, command: Sequence[str]) -> None:
         channel = await self._machine.open(name, command)
         try:
+            # the program ends as soon as its child serves, or can't
             while await channel.receive():
                 pass
         finally:
@@ -77,7 +78,7 @@ class Instances:
     def make_folders(
         self, folder: RelayFolder, view: RelayView, refused: type[ClothoError], *, clear: bool
     ) -> None:
-        """Make those that commands write to. Raises `refused` where something else is in the place of one."""
+        """Make the folders that commands write to. Raises `refused` where something else is in one's place."""
         control = self.control(folder, view.instance)
         try:
             for path, mode in view.folders.items():
@@ -92,7 +93,7 @@ class Instances:
             ) from error
 
     def _first_lifetime(self, record: RelayRecord) -> float:
-        """For as little as can be: nobody may be there any more who would end it."""
+        """As short as can be: if this process dies, nobody may be left to end the machine."""
         extended = MAKING_SECONDS + record.spec.lease_seconds + GRACE_SECONDS
         wanted = extended if self._machine.extends else LIFETIME_SECONDS
         return min(wanted, self._machine.max_lifetime_seconds or wanted)
@@ -114,6 +115,7 @@ class Instances:
                 partial(self._renewed, folder, instance.machine),
                 self.full,
             )
+            # another thread may have made one since: both go on with the first
             known = self._controls.setdefault(instance.token, (folder, control))
         return known[1]
 
@@ -122,6 +124,7 @@ class Instances:
         return engine_is_full if self._machine.starts_first else filled_by_commands
 
     def _renewed(self, folder: RelayFolder, machine: str, seconds: float) -> None:
+        # first: it fails where the sandbox was destroyed, whose machine must not live on
         folder.set_deadline(seconds)
         blocking(renewal(machine, self._machine.extend(machine, seconds + GRACE_SECONDS)))
 

@@ -1,7 +1,7 @@
 """The event loop of all relays of this process, in a thread of its own.
 
-Streams belong to it, and the clients of platforms: whoever asks may be on any loop, in any thread, and may be gone
-by the time of the answer.
+Streams and the clients of platforms belong to it: a caller may be on any loop, in any thread, and be gone by the
+time of the answer.
 """
 
 import asyncio
@@ -48,6 +48,7 @@ def blocking(asked: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
     try:
         return running.result(bound)
     except TimeoutError as error:
+        # then it is an error of the platform's own, not the end of this wait
         if running.done():
             raise
         running.cancel()
@@ -60,6 +61,7 @@ async def within(seconds: float, what: str, asked: Awaitable[T]) -> T:
         async with asyncio.timeout(seconds) as bound:
             return await asked
     except TimeoutError:
+        # then it is an error of the platform's own, not the end of this wait
         if not bound.expired():
             raise
         raise SandboxUnavailable(f"{what} takes more than {seconds:g} s") from None

@@ -29,6 +29,7 @@ class RelayPipe:
                 self._ask("D", fields.size(PIECE_BYTES))
 
     def _ask(self, verb: str, content: bytes) -> None:
+        # without a time: it is answered when the supervisor has taken or given the piece
         asked: Coroutine[Any, Any, bytes] = self._stream.ask(verb, self._number + content, seconds=None)
         self._pending.append(submit(asked))
 

@@ -35,6 +35,7 @@ class Relay:
         opening = self._opening
         if opening is None or (opening.done() and not _is_open(opening)):
             opening = self._opening = asyncio.ensure_future(self._open_stream())
+        # a caller that is cancelled must not end the opening for the others
         return await asyncio.shield(opening)
 
     async def _open_stream(self) -> RelayStream:

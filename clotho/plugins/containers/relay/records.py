@@ -74,6 +74,7 @@ class RelayFolder(LeaseFolder[RelayRecord]):
     @classmethod
     def of_machine(cls, root: Path, machine: str) -> "RelayFolder":
         """The folder of a machine's sandbox: a verifier's is named after its agent's."""
+        # clotho-SCOPE-NAME, or clotho-SCOPE-NAME-vEPOCH: none of the parts has a dash
         return cls(root, machine.split("-")[2])
 
     @property

@@ -96,6 +96,7 @@ class StagedEntry:
             asked.append(self.stream.ask("F", fields.path(f"{unfinished}/{self.fifo}")))
         asked.append(self.stream.ask("R", fields.path(unfinished, f"{self.folder}/{self.key}")))
         found = await ask_all([*([before] if before else ()), *asked, *([after] if after else ())])
+        # also where the entry was there before: this attempt's is left beside it
         if any(found[bool(before) :][: len(asked)]):
             await self.stream.ask("X", fields.path(unfinished))
         return found

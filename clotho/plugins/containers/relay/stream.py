@@ -43,7 +43,7 @@ class RelayStream:
         self.is_open = True
 
     async def greet(self, token: bytes) -> None:
-        """Raises SandboxLost where no supervisor lives, or one that another's token began."""
+        """Prove the token. Raises SandboxLost where no supervisor lives, or one that has another token."""
         greeted = False
         try:
             async with asyncio.timeout(GREETING_SECONDS):
@@ -110,10 +110,11 @@ class RelayStream:
                 raise StreamEnded(str(error)) from error
 
     async def close(self) -> None:
-        """End it, and all that waits for an answer with it."""
+        """End the stream: requests that wait for an answer fail with StreamEnded."""
         if not self.is_open:
             return
         self.is_open = False
+        # the reader closes, too, and must not cancel itself
         if self._reading is not None and self._reading is not asyncio.current_task():
             self._reading.cancel()
         for answer in self._pending.values():
@@ -124,7 +125,7 @@ class RelayStream:
             await within(CLOSE_SECONDS, "closing a sandbox's relay", self._channel.close())
 
     async def _read(self) -> None:
-        """Ends with the stream, or with what breaks the rules of frames: a sandbox's side isn't trusted."""
+        """Take frames until the stream ends, or one breaks the rules: a sandbox's side isn't trusted."""
         try:
             while self._take_frames() and (content := await self._channel.receive()):
                 self._received += content

@@ -36,11 +36,14 @@ def make_verifier(
     record, agent = view.record, instances.control(folder, view.record.agent)
     instances.end(view.instance)  # what an attempt before this one left unfinished
     agents = RelayView(record, record.agent)
+    # in the agent's machine, so that what the agent put in a folder's place is told as its doing
     instances.make_folders(folder, agents, WorkspaceRefused, clear=False)
     kept = blocking(machine.snapshot(record.agent.machine), IMAGE_SECONDS)
     with scratch() as blob:
+        # a snapshot has the folders already
         left = None if kept else _pack_left(record, agent, agents.layout(), blob)
         incarnation = instances.start(folder, view, kept or record.base)
+        # cleared of the image's files: the agent may have deleted them
         instances.make_folders(folder, view, InvalidInput, clear=kept is None)
         made = instances.sandbox(folder, view, incarnation)
         if left is not None:
