@@ -8,7 +8,7 @@ from functools import partial
 
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import ClothoError, GroupRejected, InvalidInput, Rejection, Unavailable
 from clotho.failure_policy import DROP_REASONS, GroupAction, policy_for
@@ -92,11 +92,12 @@ class Groups:
             await asyncio.sleep(min(2.0 ** min(outages - 1, 10), LONGEST_PAUSE))
 
     async def cancel(self, claim: Claim) -> None:
-        """Ask the group's workflow to end; one that isn't there has ended."""
+        """Ask the group's workflow to end; one that isn't there has ended. Raises RPCError for an outage."""
         try:
             await self.client.get_workflow_handle(claim.group).cancel()
         except RPCError as error:
-            log.info("%s not cancelled: %s", claim.group, error.message)
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
 
     async def _attempt(self, claim: Claim) -> GroupEntry:
         # the store first: Temporal forgets a completed workflow after its retention, and would run it again

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from temporalio.service import RPCError
+
 from clotho.environment.environment import json_item
 from clotho.errors import GroupRejected, JournalCorrupt, Rejection
 from clotho.models.endpoint import Endpoint
@@ -120,7 +122,12 @@ class AdapterRun:
             lag = step - claim.step
             # a scored group is judged by the versions of its weights when it is converted
             if lag > bound and await self.groups.scored(claim) is None:
-                await self.groups.cancel(claim)
+                try:
+                    await self.groups.cancel(claim)
+                except RPCError as outage:
+                    # it stays, and is cancelled at a later step: dropped now, it would go on for nobody
+                    log.warning("%s not cancelled: %s", claim.group, outage.message)
+                    continue
                 await self.drop(
                     claim, GroupRejected(Rejection.STALE, f"{claim.group}: not sampled within {lag} steps")
                 )
