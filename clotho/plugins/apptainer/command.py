@@ -49,6 +49,7 @@ class Apptainer:
             "--quiet",
             "build",
             "--force",
+            # its cache would hold each image once more, in the home of the worker's user
             "--disable-cache",
             "--sandbox",
             str(folder),

@@ -81,11 +81,12 @@ class ApptainerHost(LocalHost):
         told = (each.partition("=") for each in done.stdout.split("\0") if each)
         own = {name: value for name, _, value in told if not name.startswith(ADDED)}
         return (
+            # LANG=C is Apptainer's own, where the image has none: commands get the usual one
             own if own.get("LANG") != "C" else {name: value for name, value in own.items() if name != "LANG"}
         )
 
     def _require(self, spec: SandboxSpec) -> bool:
-        """Without Apptainer there would be no image, whatever a run allows."""
+        """Require isolation, whatever a run's `unsafe_local` says: without Apptainer there is no image."""
         return super()._require(spec.model_copy(update={"unsafe_local": False}))
 
     def _probed(self, folder: SandboxFolder) -> View:
@@ -123,5 +124,5 @@ class ApptainerHost(LocalHost):
         return {**LAUNCH_ENVIRONMENT, **self._apptainer.handed_on(own)}
 
     def _with_disk(self, folder: SandboxFolder, spec: SandboxSpec) -> AbstractContextManager[launch.Call]:
-        """Among all of the host's mounts: an image may be on any."""
+        """Start it among all of the host's mounts: an image may be on any of them."""
         return nullcontext(lambda function: function())

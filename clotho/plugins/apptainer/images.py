@@ -1,4 +1,4 @@
-"""Images as folders: what is none is unpacked once, whichever sandbox asks first, and kept."""
+"""Images as folders: the first sandbox that asks for a file or a name has it unpacked, and the folder is kept."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ WITH_SOURCE = re.compile(r"[a-z-]+:/")
 
 @dataclass(frozen=True)
 class Images:
-    """Those of one backend, below `root`."""
+    """The unpacked images of one backend, below `root`."""
 
     root: Path
     apptainer: Apptainer
@@ -33,6 +33,7 @@ class Images:
             raise InvalidInput(f"there is no image {image} on this host: {error.strerror}") from error
         if path.is_dir():
             return path
+        # another file of the same name is another image
         return self._unpacked(
             image, f"{image} {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns}"
         )
@@ -45,8 +46,10 @@ class Images:
         with lock(self.root / f"{folder.name}.lock"):
             if not folder.exists():
                 unfinished = folder.with_suffix(".unfinished")
+                # left by a process that was killed
                 shutil.rmtree(unfinished, ignore_errors=True)
                 self.apptainer.build(unfinished, source, UNPACK_SECONDS)
+                # sandboxes have users of their own, who pass through it
                 unfinished.chmod(0o755)
                 unfinished.rename(folder)
         return folder

@@ -90,7 +90,7 @@ class CloudChannel:
         self._reading = asyncio.create_task(self._read(read))
 
     async def _read(self, read: Callable[[], Awaitable[object]]) -> None:
-        """A stream that breaks has ended."""
+        """Read until the stream ends or breaks."""
         try:
             with suppress(ClothoError), self._told():
                 await read()
@@ -141,6 +141,7 @@ async def open_in_terminal(
     try:
         # the terminal echoes the command, which must not hold the mark
         first, _, rest = MARK.decode().strip().partition("-")
+        # without standard error, which a terminal would mix with the frames
         command = (
             f"stty raw -echo && printf '%s-%s\\n' {first} {rest} && exec {shlex.join(argv)} 2>/dev/null\n"
         )

@@ -48,12 +48,12 @@ class CloudConfig(BackendConfig):
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Those of the list."""
+        """The domains among the hosts of `network`."""
         return tuple(host for host in self._hosts if DOMAIN.fullmatch(host))
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """Those of the list, as `1.2.3.4/32`."""
+        """The networks among the hosts of `network`, as `1.2.3.4/32`."""
         return tuple(host for host in self._hosts if not DOMAIN.fullmatch(host))
 
     @property

@@ -75,6 +75,7 @@ class DaytonaMachines(CloudMachines[DaytonaConfig, daytona.AsyncSandbox]):
             network_block_all=config.network == "none",
             domain_allow_list=",".join(config.domains) or None,
             network_allow_list=",".join(config.networks) or None,
+            # 0: it isn't stopped for being idle; one that has stopped all the same is deleted at once
             auto_stop_interval=0,
             auto_delete_interval=0,
             ttl_minutes=_minutes(lifetime_seconds),

@@ -66,6 +66,7 @@ class E2bMachines(CloudMachines[E2bConfig, e2b.AsyncSandbox]):
     async def _image(self, config: E2bConfig, spec: SandboxSpec) -> str:
         if config.image is None:
             return str(config.template)
+        # E2B takes an even number of MiB
         memory = spec.memory_mb + spec.memory_mb % 2
         built_from = repr((config.image, config.cpus, memory))
         name = f"clotho-{hashlib.sha256(built_from.encode()).hexdigest()[:24]}"
@@ -89,7 +90,7 @@ class E2bMachines(CloudMachines[E2bConfig, e2b.AsyncSandbox]):
         labels: Mapping[str, str],
         lifetime_seconds: float,
     ) -> None:
-        """Of hosts, those that are allowed go before those that are denied."""
+        """Make the sandbox. Of its hosts, E2B ranks those that are allowed before those that are denied."""
         listed = None if isinstance(config.network, str) else config.network
         hosts: dict[str, Any] = (
             {"network": {"allow_out": [*listed], "deny_out": [e2b.ALL_TRAFFIC]}} if listed else {}
@@ -113,11 +114,12 @@ class E2bMachines(CloudMachines[E2bConfig, e2b.AsyncSandbox]):
                 await sandbox.set_timeout(self._seconds(lifetime_seconds))
 
     async def _find(self, name: str) -> Found:
-        """The machine isn't attached to: that would let it live longer."""
+        """Find a machine without attaching to it, which would let it live longer."""
         listed = await self._listed({NAME: name})
         if not listed:
             raise SandboxLost(f"E2B has no sandbox {name}")
         known = self._sandboxes.get(name)
+        # an older one has shown since
         if known is not None and known.sandbox_id != listed[0].sandbox_id:
             del self._sandboxes[name]
         return _found(listed[0])
@@ -134,18 +136,19 @@ class E2bMachines(CloudMachines[E2bConfig, e2b.AsyncSandbox]):
     async def _open(self, sandbox: e2b.AsyncSandbox, argv: Sequence[str], told: Told) -> CloudChannel:
         """Through a terminal: what commands print comes as text otherwise."""
         received = Received()
+        # 0: for as long as it lasts; the package would end it after 60 s
         terminal = await sandbox.pty.create(TERMINAL, received.put, user=USER, timeout=0)
         write = partial(sandbox.pty.send_stdin, terminal.pid)
         return await open_in_terminal(argv, terminal, write, received, told)
 
     async def _destroy(self, name: str) -> None:
-        """Several sandboxes may have the name."""
+        """Kill every sandbox of the name: there may be several."""
         self._sandboxes.pop(name, None)
         for each in await self._listed({NAME: name}):
             await e2b.AsyncSandbox.kill(each.sandbox_id, **self._options())
 
     def _options(self) -> dict[str, Any]:
-        """Every call's: E2B's package would try some again by itself."""
+        """The options of every call. Without `retries` E2B's package would try some calls again by itself."""
         return {"api_key": secret(self._account.api_key_variable, "a key of E2B"), "retries": 0}
 
     def _seconds(self, lifetime: float) -> int:

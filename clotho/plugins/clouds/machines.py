@@ -27,6 +27,7 @@ Sandbox = TypeVar("Sandbox")
 
 RETRIED_STATUSES = frozenset((408, 409, 425, 429))
 """HTTP statuses below 500 of requests that may succeed later."""
+# chmod before mv: a program that is in its place can be run
 MOVE = 'while [ $# -gt 0 ]; do chmod 755 "$1" && mv -f "$1" "$2" || exit 1; shift 2; done'
 
 
@@ -101,7 +102,7 @@ class CloudMachines(ABC, Generic[Config, Sandbox]):
         lifetime_seconds: float,
         start: Start | None = None,
     ) -> None:
-        """One that has stopped is no use: its processes have ended."""
+        """Make the machine anew where one of the name has stopped: its processes have ended."""
         config = self._config(spec)
         found = await self.find(name)
         if found is not None and found.running:
@@ -109,6 +110,7 @@ class CloudMachines(ABC, Generic[Config, Sandbox]):
         if found is not None:
             await self.destroy(name)
         await self._pace.turn()
+        # what isn't found while a machine is made is its image
         with self.told(name, InvalidInput):
             await self._create(name, base.image, spec, config, labels, lifetime_seconds)
 
@@ -165,6 +167,7 @@ class CloudMachines(ABC, Generic[Config, Sandbox]):
         building = self._images.get(image)
         if building is None or (building.done() and (building.cancelled() or building.exception())):
             building = self._images[image] = asyncio.create_task(build())
+        # a caller that is cancelled must not end it for the others
         return await asyncio.shield(building)
 
     async def _sandbox(self, name: str) -> Sandbox:

@@ -87,6 +87,7 @@ class ModalMachines(CloudMachines[ModalConfig, modal.Sandbox]):
     async def _build(self, name: str) -> str:
         app, _ = await self._opened()
         with self.told(f"image {name}", InvalidInput):
+            # an image's own entrypoint would take a sandbox's command for its arguments
             image = await modal.Image.from_registry(name).entrypoint([]).build.aio(app)
             return str(image.object_id)
 
@@ -101,6 +102,7 @@ class ModalMachines(CloudMachines[ModalConfig, modal.Sandbox]):
     ) -> None:
         app, client = await self._opened()
         listed = None if isinstance(config.network, str) else config.network
+        # a name is taken once in an app: another worker was faster, and has made the same
         with suppress(errors.AlreadyExistsError):
             self._sandboxes[name] = await modal.Sandbox.create.aio(
                 *("sh", "-c", UNTIL_UNSUPERVISED, "sh", str(CHECK_SECONDS), str(CHECKS)),
@@ -110,6 +112,7 @@ class ModalMachines(CloudMachines[ModalConfig, modal.Sandbox]):
                 tags=tags_of({**labels, NAME: name}),
                 image=modal.Image.from_id(image, client=client),
                 timeout=math.ceil(min(lifetime_seconds, self._account.max_lifetime_seconds)),
+                # pairs are what is reserved and the most: a single number would be no bound
                 cpu=None if config.cpus is None else (config.cpus, config.cpus),
                 memory=(spec.memory_mb, spec.memory_mb),
                 region=config.region,
@@ -180,7 +183,7 @@ class ModalMachines(CloudMachines[ModalConfig, modal.Sandbox]):
             return self._app, self._client
 
     async def _labels_of(self, sandbox: modal.Sandbox) -> Mapping[str, str]:
-        """They never change."""
+        """The labels of a sandbox, which never change: asked for once."""
         if sandbox.object_id not in self._labels:
             if len(self._labels) >= MOST_LABELS:
                 self._labels.clear()

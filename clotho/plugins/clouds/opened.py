@@ -17,7 +17,7 @@ CLOUDS = {"modal": "ModalMachines", "e2b": "E2bMachines", "daytona": "DaytonaMac
 
 
 class ImportedMachines:
-    """The machines of a cloud: a `Machine`, all of whose methods are those of the class in the cloud's module."""
+    """The machines of a cloud: a `Machine` that takes its methods from the class in the cloud's module."""
 
     starts_first = False
 

@@ -108,7 +108,7 @@ def remove_unused(engine: Engine, image: Made) -> None:
 
 
 def left_over(images: Sequence[Made], own: str, rollouts: frozenset[str]) -> Iterator[Made]:
-    """Images of checkpoints that are needed no more: `rollouts` have sandboxes of the backend `own`."""
+    """Images of checkpoints that nobody needs: `rollouts` are those that have sandboxes of the backend `own`."""
     now = time.time()
     for each in images:
         mine = each.owner == own

@@ -159,7 +159,7 @@ def groups_of(control: ControlDirectory) -> tuple[Path, ...]:
 
 
 def _outside(view: ContainerView, path: str) -> bool:
-    """Whether a changed path is in the container's own file system, and not made by the engine for a mount."""
+    """Whether a changed path is of the container's own file system: engines also make places for mounts."""
     record = view.record
     mounts = (*view.mounts, *record.spec.mounts, *record.config.tmpfs, CONTROL, PROGRAM, *OF_THE_ENGINE)
     return not any(
@@ -168,7 +168,7 @@ def _outside(view: ContainerView, path: str) -> bool:
 
 
 def _machine(architecture: str) -> str:
-    """Raises InvalidInput for an image of a machine without a supervisor."""
+    """The name of an architecture's supervisor. Raises InvalidInput for one without a supervisor."""
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(architecture)
     if machine is None:
         raise InvalidInput(f"no sandboxes in images for {architecture or 'an unknown architecture'}")

@@ -67,7 +67,7 @@ def content_digest(context: Path, dockerfile: str, arguments: Mapping[str, str],
 
 
 def _files(context: Path, dockerfile: str) -> Iterator[Path]:
-    """In the order of names, without what .dockerignore leaves out."""
+    """The files of a build's context, sorted by name, without those that .dockerignore leaves out."""
     # the package's own, by which it chooses the files that it sends to the engine
     exclude_paths = sdk().utils.build.exclude_paths
 

@@ -21,8 +21,8 @@ def reap_leftovers(root: Path, engine: Engine) -> Sequence[str]:
     """Remove them; returns the names of the removed containers.
 
     The engine is asked first: whatever it lists had a folder before. Folders are looked for in the order in which
-    they move, so that none is missed: members of the pool are made among the sandboxes, kept in the pool, and claimed
-    back.
+    they move, so that none is missed: members of the pool are made among the sandboxes, kept in the pool, and
+    claimed back.
     """
     containers, images = engine.containers(), engine.left_images()
     looks = (ContainerFolder.all_in, members, ContainerFolder.all_in)

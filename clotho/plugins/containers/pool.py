@@ -2,8 +2,8 @@
 
 A member is a whole sandbox without a lease, in a folder below `pool`, under a key of everything that its container
 was asked for. To claim it, a process renames its folder to that of a lease's sandbox, and only one process can; the
-container keeps its name. A claimer that dies then leaves a sandbox without a lease there, and the next attempt at the
-lease finishes the claim.
+container keeps its name. A claimer that dies then leaves a sandbox without a lease there. The lease's next attempt
+finishes the claim.
 
 Members are leased for a minute at a time, by the processes that have made sandboxes of their kind lately. Where the
 last of these dies, they end by themselves, and the reaper of any process on the host removes what is left.

@@ -62,7 +62,7 @@ class ContainerView:
         return resolve_alias(path, self._aliases)
 
     def layout(self, verifying: bool = False) -> Layout:
-        """`verifying` also for the agent's own instance, where verification runs in it."""
+        """`verifying` is set also for the agent's own instance, while verification runs in it."""
         roots = {f"root{number}": path for number, path in enumerate(self.record.roots)}
         return Layout(
             self.record.workdir,
@@ -125,7 +125,7 @@ class ContainerView:
 
     @property
     def ownership(self) -> Mapping[str, str]:
-        """Labels that tell which backend a container or image is of, and how long it may be in use at least."""
+        """Labels of a container or image: the backend that it belongs to, and the length of its first lease."""
         return {
             LABEL: identity_of(self.folder.root),
             LEASE_LABEL: str(self.record.spec.lease_seconds),
@@ -143,7 +143,7 @@ class ContainerView:
 
 
 def engine_settings(config: DockerConfig, spec: SandboxSpec) -> dict[str, Any]:
-    """A container's bounds and rights, which every engine is asked for alike."""
+    """A container's bounds and rights, the same for every engine."""
     gpus = {"count": -1 if config.gpus == "all" else config.gpus, "capabilities": [["gpu"]]}
     return {
         # the supervisor's, which gives commands the user of the record

@@ -39,8 +39,9 @@ class Bucket:
     root: str
 
     def create(self, key: str, body: bytes) -> bool:
-        """Put the object unless the key is taken: then False. A second try that finds the first one's mark is True.
+        """Put the object unless the key is taken; returns whether this call has put it, by whichever of its tries.
 
+        Each call marks its object: a try that finds the key taken by the call's own mark has succeeded before.
         Servers other than AWS's may refuse a key as taken for a moment before its object can be read.
         """
         mark, last = uuid.uuid4().hex, len(CONFLICT_PAUSES_SECONDS)
@@ -49,6 +50,7 @@ class Bucket:
                 self._put(key, body, mark)
                 return True
             except ClientError as error:
+                # only a repeated put can have been preceded by its own, whose answer was lost
                 repeated = number > 0 or error.response["ResponseMetadata"]["RetryAttempts"] > 0
                 if code_of(error) == "PreconditionFailed":
                     there = self._mark_of(key)
@@ -56,6 +58,7 @@ class Bucket:
                         return repeated and there == mark
                 elif code_of(error) != "ConditionalRequestConflict" or number == last:
                     raise
+            # at random: writers of one key would meet again
             time.sleep(CONFLICT_PAUSES_SECONDS[number] * random.uniform(0.5, 1.0))
         raise AssertionError("unreachable")
 
@@ -84,6 +87,7 @@ class Bucket:
         for page in self._pages(prefix):
             at.update(self._times(page))
             if (date := page["ResponseMetadata"]["HTTPHeaders"].get("date")) is not None:
+                # the server's clock, by which the times of its keys are: this host's may be off
                 now = parsedate_to_datetime(date).timestamp()
         return Written(now, at)
 
@@ -119,6 +123,7 @@ class Bucket:
             Key=self.root + key,
             Body=body,
             IfNoneMatch="*",
+            # the server refuses a body that was damaged on its way, and returns this with every read
             ChecksumSHA256=b64encode(sha256(body).digest()).decode(),
             Metadata={"mark": mark},
         )

@@ -1,4 +1,4 @@
-"""A store in an S3 bucket: a blob is an object, made write-once by a conditional put (`s3_bucket.py`)."""
+"""A store in an S3 bucket: a blob is an object, made write-once by a conditional put (`bucket.py`)."""
 
 import asyncio
 import time
@@ -67,6 +67,7 @@ class S3Store:
         except ValueError as error:
             raise InvalidInput(f"store {self._location}: s3.endpoint: {error}") from error
         on_aws = (server.hostname or "").endswith((".amazonaws.com", ".amazonaws.com.cn"))
+        # by the server, too, where it isn't AWS's: buckets of two servers may have one name
         self._identity = self._location if on_aws else f"{self._location} at {server.netloc}"
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="store")
 
@@ -119,6 +120,7 @@ class S3Store:
             return self._bucket
 
     def _connect(self) -> Bucket:
+        # a new session reads the credentials anew: the library's default one keeps them
         session = boto3.Session()
         client = session.client(
             "s3",
@@ -132,7 +134,7 @@ class S3Store:
                 tcp_keepalive=True,
             ),
         )
-        # An entry is small: asking before sending it, as the library does, is one more round trip for nothing.
+        # an entry is small: asking before it is sent costs a round trip, and a second where no answer comes
         client.meta.events.unregister("before-call.s3", add_expect_header)
         return Bucket(client, self._name, self._root)
 
@@ -143,6 +145,7 @@ class S3Store:
             )
         bucket.read(TRIAL_KEY)
         bucket.keys(f"{TRIAL_KEY}/")
+        # of a key that isn't there: it shows whether deleting is allowed, and deletes nothing
         bucket.delete([f"{TRIAL_KEY}-none"])
 
     def _explained(self, error: Failure) -> str:

@@ -37,7 +37,7 @@ def open_ssh(settings: Settings, folder: Path) -> tuple["SshBackend", ...]:
 
 
 class SshBackend:
-    """`folder` names the sandboxes of one store among those of a host, which may be away for `lease_seconds`."""
+    """Sandboxes of one store, in `folder` below each host's root. A host may be away for `lease_seconds`."""
 
     def __init__(self, hosts: Sequence[SshHost], folder: str, lease_seconds: float) -> None:
         if not hosts or len({host.name for host in hosts}) < len(hosts):
@@ -81,6 +81,7 @@ class SshBackend:
             return made
         except ClothoError:
             if not made_before:
+                # if it was made all the same, the host lists it when it is asked next
                 host.forget(lease)
             raise
         finally:
@@ -92,6 +93,7 @@ class SshBackend:
         try:
             found = await host.asked(host.backend.attach(lease, incarnation, labels))
         except InvalidInput as error:
+            # the host has to be mended first: the rollout goes on in another sandbox, from its last checkpoint
             raise SandboxLost(f"the sandbox of lease {lease} is out of reach: {error}") from error
         self._use(lease, host)
         return found
@@ -183,7 +185,8 @@ class SshBackend:
     # ---- hosts ----
 
     async def _chosen(self, lease: str) -> tuple[PoolHost, bool]:
-        """The host of a new lease, which has a place there from now on; or the one that holds it already."""
+        """The host of a lease, and whether it held the lease before; a new lease has its place reserved there."""
+        # one at a time: two that choose at once would both take a last place
         async with self._choosing:
             _, failed = await self._each(PoolHost.look)
             within_reach = [host for host in self._hosts.values() if host not in failed]
@@ -230,6 +233,7 @@ class SshBackend:
         if found := self._holders(lease):
             return found
         for error in failed.values():
+            # it may hold the lease; one that has to be mended counts as without it
             if isinstance(error, SandboxUnavailable):
                 raise error
         raise SandboxLost(f"no host of this worker's pool has a sandbox of lease {lease}")

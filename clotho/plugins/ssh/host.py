@@ -76,6 +76,7 @@ class PoolHost:
         self._making.discard(lease)
 
     async def leases(self) -> list[LeaseRecord]:
+        # leases that get a place while the host answers aren't in its answer
         settled = self._held - self._making
         found = list(await self.asked(self.backend.leases()))
         self._held = {record.lease for record in found} | (self._held - settled)
@@ -112,6 +113,7 @@ class PoolHost:
             connection = await Connection(await self._opened()).open()
         except (SandboxUnavailable, InvalidInput) as error:
             self._failure, self._failed_at = error, time.monotonic()
+            # of the first failure in a row: from then on no lease was renewed
             if self._unreachable_since is None:
                 self._unreachable_since = self._failed_at
             log.warning("%s", error)
@@ -121,6 +123,7 @@ class PoolHost:
 
     def _raise_failure_of(self, seconds: float) -> None:
         if self._failure is not None and time.monotonic() - self._failed_at < seconds:
+            # a new error: one that is raised again and again collects tracebacks
             raise type(self._failure)(str(self._failure))
 
     async def _opened(self) -> Stream:
@@ -145,6 +148,7 @@ class PoolHost:
             tail = await output.ended()
             connection.close()
             said = f"host {self.name}: {self.settings.command!r} ended ({process.exit_status}): {tail}"
+            # no other attempt mends these
             if process.exit_status in NOT_INSTALLED or "No module named" in tail:
                 return InvalidInput(f"{said}: install clotho-rollouts there, and set `command` of the host")
             return SandboxUnavailable(said if process.exit_status is not None else self._lost_connection)
@@ -162,6 +166,7 @@ class PoolHost:
             raise InvalidInput(f"host {self.name}: there is no file of known hosts at {known_hosts}")
         keys: dict[str, Any] = {}
         if settings.key is not None:
+            # this key alone: none of an agent that happens to run
             keys = {"client_keys": [str(settings.key.expanduser())], "agent_path": None}
         if settings.user is not None:
             keys["username"] = settings.user
@@ -170,8 +175,10 @@ class PoolHost:
                 return await asyncssh.connect(
                     settings.address,
                     settings.port,
+                    # never None, with which any host would be trusted
                     known_hosts=str(known_hosts),
                     config=None,
+                    # nobody is there to type a password
                     preferred_auth="publickey",
                     keepalive_interval=KEEPALIVE_SECONDS,
                     keepalive_count_max=KEEPALIVES,

@@ -1,8 +1,8 @@
 """Sandboxes on machines elsewhere, with nothing between them and the worker but streams.
 
-A record in a folder of this host tells which machines a sandbox has. Its supervisor tells through a relay whether it
-lives. A verifier gets a machine of its own. Where the platform can keep the files of the agent's machine as an image,
-the verifier's begins from that; elsewhere it begins from the sandbox's image, and gets the agent's workspace, home,
+A record in a folder of this host tells which machines a sandbox has. Its supervisor tells through a relay that it
+lives. A verifier gets a machine of its own. Where the platform can keep the agent's machine as an image, the
+verifier's begins from that; elsewhere it begins from the sandbox's image, and gets the agent's workspace, home,
 /tmp and writable roots.
 """
 

@@ -1,7 +1,7 @@
 """The control directory of a supervisor elsewhere, through its relay.
 
 All requests of one call are sent together, and the relay obeys them in their order: a job is staged, requested and
-followed in one round trip. Where the stream ends meanwhile, the call repeats its steps over another one: each of them
+followed in one round trip. Where the stream ends meanwhile, the call repeats its steps over another one; all steps
 may be repeated.
 """
 
@@ -131,8 +131,8 @@ class RelayedControl:
                 *requests.writes(stream, unfinished, content),
                 stream.ask(verb, fields.path(unfinished, path)),
             ]
+            # EEXIST: published by an attempt before this one
             failed = next(
-                # EEXIST: published by an attempt before this one
                 (each for each in await requests.ask_all(asked) if each and each.errno != errno.EEXIST), None
             )
             # in any case: a link leaves the first name in place

@@ -4,7 +4,7 @@ import struct
 
 
 def path(*names: str) -> bytes:
-    """Each with its length. Names that no file has are refused by the relay."""
+    """Names, each after its length. The relay refuses names that no file can have."""
     encoded = (name.encode(errors="surrogateescape") for name in names)
     return b"".join(struct.pack(">H", min(len(name), 0xFFFF)) + name for name in encoded)
 
@@ -18,7 +18,7 @@ def size(value: int) -> bytes:
 
 
 def two_numbers(answer: bytes) -> tuple[int, int]:
-    """Raises ValueError for what isn't that."""
+    """The two numbers of an answer. Raises ValueError for another kind of answer."""
     if len(answer) != 16:
         raise ValueError("a damaged answer of a relay")
     first, second = struct.unpack(">QQ", answer)

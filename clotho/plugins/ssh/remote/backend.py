@@ -112,7 +112,7 @@ class RemoteBackend:
         return await (await self._connection()).call(call, file, to)
 
     async def _connection(self) -> Connection:
-        """This loop's: opened once for all calls that need it, also where one of them is given up."""
+        """This event loop's connection, opened once for all its calls, even if one of them is cancelled."""
         loop = asyncio.get_running_loop()
         opening = self._opened.get(loop)
         if opening is None or (opening.done() and not _is_open(opening)):

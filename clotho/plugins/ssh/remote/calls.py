@@ -44,7 +44,7 @@ class InstanceDescription(FrozenModel):
 
 
 def forwarded(declared: Verb[P, T]) -> Verb[P, T]:
-    """A method as a protocol declares it, which has its object's `forward` answer the call.
+    """A method with the signature that a protocol declares: it returns what its object's `forward` answers.
 
     Arguments that the caller leaves out are left out: every backend has the protocol's defaults.
     """

@@ -53,7 +53,7 @@ class Connection:
         self.is_open = False
 
     async def open(self) -> "Connection":
-        """This connection, once its server has greeted; else its stream is closed.
+        """Wait for the server's greeting, and return this connection. Without a greeting its stream is closed.
 
         Raises SandboxUnavailable, and InvalidInput for a server of another version.
         """
@@ -98,7 +98,7 @@ class Connection:
             log.warning("a sandbox host's server hasn't ended with its stream")
 
     async def call(self, call: RemoteCall, file: Path | None = None, to: Path | None = None) -> RemoteAnswer:
-        """The answer to a call, whose own file goes to `to`. Raises SandboxUnavailable where the stream ends."""
+        """Send a call with `file`; the answer's goes to `to`. Raises SandboxUnavailable where the stream ends."""
         if not self.is_open or len(self._pending) >= MAX_CALLS:
             raise SandboxUnavailable("the sandbox's host can't be reached now")
         number = next(self._numbers)
@@ -113,6 +113,7 @@ class Connection:
             raise SandboxUnavailable(f"the sandbox's host: {type(error).__name__}") from error
         except BaseException:
             if self.is_open:
+                # else the server goes on with it
                 self._link.cancel(number)
             raise
         finally:
@@ -145,5 +146,6 @@ class Connection:
             self._link.close()
             for pending in self._pending.values():
                 if not pending.answer.done():
+                    # a result, not an exception: asyncio logs exceptions that nobody awaits any more
                     pending.answer.set_result(reason)
         await self._end()

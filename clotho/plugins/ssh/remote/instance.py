@@ -94,6 +94,7 @@ class RemoteInstance:
         verb, to = declared.__name__, arguments.pop("to", None)
         answer = await self._asked(verb, to, arguments)
         if answer.unknown_instance:
+            # once: a handle that was just made is gone only where the server has ended again, which is an outage
             await self._find_again()
             answer = await self._asked(verb, to, arguments)
         return result_of(answer, hints_of(declared)["return"])

@@ -111,12 +111,13 @@ class Link:
             file.close()
 
     async def _write(self, kind: Kind, number: int, payload: bytes) -> None:
-        """One piece after another, in the order in which they were asked for: long messages share the stream."""
+        """Write a frame when its turn comes: callers take turns, so that long messages share the stream."""
         async with self._room:
             self._writer.write(_FRAME.pack(kind, number, len(payload)) + payload)
             await self._writer.drain()
 
     def cancel(self, number: int) -> None:
+        # without waiting for a turn, which a cancelled call can't: the frame is written whole, between others
         self._writer.write(_FRAME.pack(Kind.CANCEL, number, 0))
 
     def close(self) -> None:
@@ -149,7 +150,7 @@ class Link:
         raise SandboxUnavailable("the sandbox host's server doesn't answer")
 
     async def received(self) -> AsyncIterator[Received]:
-        """Whole messages, and what calls are given up.
+        """Whole messages, and the numbers of calls that are given up.
 
         Ends with the stream. Raises SandboxUnavailable for what breaks the rules of frames.
         """
@@ -182,6 +183,7 @@ class Link:
             raise SandboxUnavailable("more comes from a remote sandbox's host than it may send")
 
     async def _write_file(self, number: int, payload: bytes) -> None:
+        # the rest of a file that can't be written: its message tells so
         if number in self._file_errors:
             return
         try:

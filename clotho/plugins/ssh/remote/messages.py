@@ -39,6 +39,7 @@ class RemoteError(FrozenModel):
 
     def raised(self) -> ClothoError:
         kind = _CLASSES.get(self.kind, SandboxUnavailable)
+        # without __init__, whose parameters differ between the classes: their fields come along
         error = kind.__new__(kind, self.message)
         vars(error).update(self.fields)
         return error

@@ -48,6 +48,7 @@ class _Server:
                 elif (call := self._calls.get(number)) is not None:
                     call.cancel()
                 else:
+                    # given up before its message had come, perhaps after its file
                     self._file_of(number).unlink(missing_ok=True)
         finally:
             calls = list(self._calls.values())
@@ -106,7 +107,7 @@ class _Server:
         return RemoteAnswer(result=self._described(result))
 
     def _described(self, result: Any) -> Any:
-        """`result`, or what tells of the instance that it is."""
+        """The `result`; for an instance, which the server keeps under a handle, its description."""
         if not hasattr(result, "incarnation"):
             return result
         handle = secrets.token_hex(16)
