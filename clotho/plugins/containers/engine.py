@@ -128,7 +128,13 @@ class Engine:
             made = self.client.api.create_container(image, command=["-"], labels=dict(labels))
             try:
                 content, _ = self.client.api.get_archive(made["Id"], path)
-                archive = io.BytesIO(b"".join(content)[: max_bytes + 2 * tarfile.BLOCKSIZE])
+                begun, most = bytearray(), max_bytes + 2 * tarfile.BLOCKSIZE
+                for chunk in content:
+                    begun += chunk
+                    # the file is the image's, and may be of any size
+                    if len(begun) >= most:
+                        break
+                archive = io.BytesIO(begun[:most])
                 with tarfile.open(fileobj=archive) as tar:
                     member = tar.next()
                     if member is None or not member.isreg():

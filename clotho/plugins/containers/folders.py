@@ -77,7 +77,10 @@ class ContainerFolder(SupervisedFolder[ContainerRecord]):
 
     def keep_container_name(self) -> None:
         """Note the name of the container, which keeps it when the folder is renamed."""
-        self._container_name.write_text(self.container)
+        unfinished = self.files / ".container"
+        unfinished.write_text(self.container)
+        # renamed: a folder with half a name has a container that nobody can remove
+        unfinished.rename(self._container_name)
 
     def verifier_container(self, epoch: int) -> str:
         return f"{self.container}-verifier-{epoch}"
