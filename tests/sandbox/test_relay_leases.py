@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from clotho.errors import SandboxLost, SandboxUnavailable
+from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable
 from clotho.plugins.clouds.accounts import ModalAccount
 from clotho.plugins.clouds.opened import ImportedMachines
 from clotho.plugins.containers.backend import ContainerBackend
@@ -125,16 +126,47 @@ async def test_renewals_wait_for_no_creations(backend: RelayedBackend, lease: st
 
 
 class Slow(LikeACloud):
-    """Machines whose image is pulled until the test lets that end."""
+    """Machines that are made until the test lets that end."""
 
     def __init__(self, address: str, locks: Path) -> None:
         super().__init__(address, locks)
-        self.pulling, self.pulled = threading.Event(), threading.Event()
+        self.making, self.made = threading.Event(), threading.Event()
+
+    async def create(self, *arguments: Any, **named: Any) -> None:
+        self.making.set()
+        await asyncio.to_thread(self.made.wait)
+        await super().create(*arguments, **named)
+
+
+class Pulling(LikeACloud):
+    """Machines of an image that is pulled until the test lets that end, and isn't there."""
+
+    def __init__(self, address: str, locks: Path) -> None:
+        super().__init__(address, locks)
+        self.pulled, self.pulls = threading.Event(), 0
 
     async def base(self, spec: SandboxSpec) -> Base:
-        self.pulling.set()
+        self.pulls += 1
         await asyncio.to_thread(self.pulled.wait)
-        return await super().base(spec)
+        raise InvalidInput("there is no such image")
+
+
+async def test_sandboxes_that_wait_for_an_image_hold_up_no_other(
+    engine_elsewhere: str, tmp_path: Path
+) -> None:
+    machine = Pulling(engine_elsewhere, tmp_path / "locks")
+    backend = RelayedBackend(tmp_path, machine)
+    waiting = [asyncio.create_task(backend.create(f"slow/r{n}/lease/0", SPEC)) for n in range(100)]
+    try:
+        await until_true(lambda: machine.pulls > 0)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await backend.destroy("other/r0/lease/0")
+        assert machine.pulls == 1, "a hundred rollouts pull it once"
+    finally:
+        machine.pulled.set()
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(each) for each in ended} == {InvalidInput}
+    assert await backend.leases() == ()
 
 
 async def test_nothing_is_left_of_a_sandbox_that_is_destroyed_while_it_is_made(
@@ -143,11 +175,11 @@ async def test_nothing_is_left_of_a_sandbox_that_is_destroyed_while_it_is_made(
     machine = Slow(engine_elsewhere, tmp_path / "locks")
     backend, folder = RelayedBackend(tmp_path, machine), RelayFolder.of_lease(tmp_path, lease)
     making = asyncio.create_task(backend.create(lease, SPEC))
-    await asyncio.to_thread(machine.pulling.wait)
+    await asyncio.to_thread(machine.making.wait)
     [held] = (tmp_path / "locks").glob("????")
     destroying = asyncio.create_task(backend.destroy(lease))
     await until_true(lambda: destroying.done() or is_awaited(held))
-    machine.pulled.set()
+    machine.made.set()
     await asyncio.gather(making, destroying)
     assert await backend.leases() == ()
     assert await machine.find(folder.machine) is None

@@ -17,7 +17,7 @@ from pathlib import Path
 from clotho.errors import InvalidInput, IsolationUnavailable
 from clotho.plugins.containers.relay.instances import ENDS, MADE_BY_RELAY, OF_THE_BACKEND, Instances, drawn
 from clotho.plugins.containers.relay.loop import IMAGE_SECONDS, blocking
-from clotho.plugins.containers.relay.machine import Found, Machine
+from clotho.plugins.containers.relay.machine import Base, Found, Machine
 from clotho.plugins.containers.relay.records import RelayFolder, RelayRecord, placed, scope
 from clotho.plugins.containers.relay.verifiers import make_verifier
 from clotho.plugins.containers.relay.view import RelayView
@@ -32,7 +32,7 @@ from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.interface import Control
 from clotho.sandbox.supervised.leases import LeasedBackend, digest_of
 from clotho.sandbox.supervised.verifying import exports_of, stage_start
-from clotho.sandbox.threads import with_host, with_relay, with_sandbox
+from clotho.sandbox.threads import with_host, with_image, with_relay, with_sandbox
 from clotho.sandbox.verification import VerifierSetup
 
 log = logging.getLogger("clotho")
@@ -66,7 +66,13 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
         private: Sequence[Path] = (),
     ) -> SupervisedSandbox:
         """Commands see no path of this host: `private` ones neither."""
-        return await with_sandbox(lease, self._create, lease, spec, labels, restore)
+        found = await with_sandbox(lease, self._existing, lease, spec, labels, restore)
+        if found is not None:
+            return found
+        # without the sandbox's lock and threads: an image may be pulled for an hour, once for all that wait for it
+        image = self._root, spec.backend.model_dump_json(), spec.memory_mb
+        base = await with_image(image, self._base, spec)
+        return await with_sandbox(lease, self._create, lease, spec, labels, restore, base)
 
     async def renew(self, lease: str, seconds: float) -> None:
         await with_relay(lease, self._renew, lease, seconds)
@@ -80,9 +86,10 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
 
     # ---- blocking ----
 
-    def _create(
+    def _existing(
         self, lease: str, spec: SandboxSpec, labels: Labels | None, restore: Restore | None
-    ) -> SupervisedSandbox:
+    ) -> SupervisedSandbox | None:
+        """The lease's sandbox, if it lives and was made from the same checkpoint. Raises for a wrong `spec`."""
         if spec.backend.kind != self._machine.kind:
             raise InvalidInput(f"sandboxes of {spec.backend.name} aren't made by {self._machine.kind}")
         spec.require_no_mounts(f"{self._machine.kind} elsewhere")
@@ -90,11 +97,20 @@ class RelayedBackend(LeasedBackend[RelayFolder, RelayRecord]):
             raise IsolationUnavailable("the disk of a machine elsewhere can't be bounded (limits: required)")
         folder = self._folder(lease)
         with self._locked(folder):
+            return self._found(folder, labels, restore)
+
+    def _base(self, spec: SandboxSpec) -> Base:
+        return blocking(self._machine.base(spec), IMAGE_SECONDS)
+
+    def _create(
+        self, lease: str, spec: SandboxSpec, labels: Labels | None, restore: Restore | None, base: Base
+    ) -> SupervisedSandbox:
+        folder = self._folder(lease)
+        with self._locked(folder):
             found = self._found(folder, labels, restore)
             if found is not None:
                 return found
             self._end(folder)
-            base = blocking(self._machine.base(spec), IMAGE_SECONDS)
             folder.create()
             record = RelayRecord(
                 lease=lease,
