@@ -365,8 +365,12 @@ def _resident_bytes(process: Path) -> int:
 
 
 def _proportional_bytes(process: Path) -> int:
-    fields = (line.split() for line in (process / "smaps_rollup").read_text().splitlines())
-    return next(int(kilobytes) << 10 for name, kilobytes, *_ in fields if name == "Pss:")
+    try:
+        fields = (line.split() for line in (process / "smaps_rollup").read_text().splitlines())
+        return next(int(kilobytes) << 10 for name, kilobytes, *_ in fields if name == "Pss:")
+    except (OSError, StopIteration):
+        # kernels may be built without it, and the bound must hold there too
+        return _resident_bytes(process)
 
 
 def _signal_name(number: int) -> str:

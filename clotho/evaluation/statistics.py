@@ -136,7 +136,7 @@ def _resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _count_failed(scores: Scores, success: float) -> list[tuple[int, int]]:
-    """Of each item: its rollouts that failed, and all."""
+    """Counts of each item: rollouts that failed, and all rollouts."""
     return [(sum(score < success for score in item), len(item)) for item in scores]
 
 

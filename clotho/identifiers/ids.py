@@ -116,7 +116,7 @@ def depth_of(rollout: str) -> int:
 
 
 def wholes_of(name: str) -> tuple[str, ...]:
-    """What a run, group, rollout or campaign is part of, itself first, the run last.
+    """Ids from a run, group, rollout or campaign up to its run: its own first, the run last.
 
     A replacement counts as the sibling that it replaces. A child is part of the rollout that delegated its task.
     """

@@ -15,7 +15,7 @@ LOOK_SECONDS = 1.0
 
 
 class Bucket:
-    """What may be used now of one limit. Its share of the limit may change from call to call."""
+    """Counts what one limit leaves for now; callers give the share of the limit, which may change."""
 
     def __init__(self, per_minute: int, now: float) -> None:
         self._per_second = per_minute / 60
@@ -39,7 +39,7 @@ class Bucket:
 
 
 class RateMeter:
-    """What one process may use of a key's limits: its share of them, which `share` returns.
+    """Meters what one process uses of a key's limits; `share` returns its share of them.
 
     The tokens of an answer are known afterwards: at first as many are taken as recent answers had.
     """

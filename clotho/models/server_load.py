@@ -1,4 +1,4 @@
-"""What vLLM and SGLang say at /metrics about their load."""
+"""Reads the load of vLLM and SGLang from their /metrics."""
 
 import math
 import re

@@ -28,7 +28,7 @@ class Speed(FrozenModel):
 
 
 class Level(FrozenModel):
-    """What a server did with so many requests in flight, for all processes together."""
+    """Speed of a server at a number of requests in flight, measured by all processes together."""
 
     answers: int
     in_use: int
@@ -50,7 +50,7 @@ class Level(FrozenModel):
 
 
 def level(speeds: Sequence[Speed], in_use: int) -> Level | None:
-    """What all processes measured with `in_use` requests in flight; None without an answer."""
+    """Sum up what all processes measured with `in_use` requests in flight; None without an answer."""
     if not (answers := sum(speed.answers for speed in speeds)):
         return None
     pace = sum(speed.pace for speed in speeds) / answers

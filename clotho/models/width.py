@@ -70,7 +70,7 @@ class Width(FrozenModel):
 
 
 class Signals(FrozenModel):
-    """What was seen of a server since the last look, by all processes together."""
+    """Counts of all processes together since the last look at a server."""
 
     in_use: int
     """Requests that it is answering."""

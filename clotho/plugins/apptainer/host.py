@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from clotho.errors import InvalidInput
+from clotho.errors import InvalidInput, SandboxUnavailable
 from clotho.plugins.apptainer.command import Apptainer, bind
 from clotho.plugins.apptainer.view import OF_THE_SANDBOX, ImageView
 from clotho.sandbox.backend import SandboxSpec
@@ -75,7 +75,8 @@ class ApptainerHost(LocalHost):
                         timeout=ENV_SECONDS,
                     )
                 except subprocess.TimeoutExpired:
-                    raise InvalidInput(f"`env` doesn't end in image {image}") from None
+                    # of the image or of a host under load: the next attempt tells
+                    raise SandboxUnavailable(f"`env` doesn't end in image {image}") from None
         if done.returncode != 0:
             raise InvalidInput(f"nothing starts in image {image}: {done.stderr.strip()}")
         told = (each.partition("=") for each in done.stdout.split("\0") if each)
