@@ -312,7 +312,7 @@ class HeldControl(ControlDirectory):
         self.held, self.goes_on = threading.Event(), threading.Event()
 
     @contextmanager
-    def pipe(self, path: str, *, writing: bool) -> Iterator[HeldPipe]:  # type: ignore[override]
+    def pipe(self, path: str, *, writing: bool) -> Iterator[HeldPipe]:
         with super().pipe(path, writing=writing) as pipe:
             yield HeldPipe(pipe, self)
 
@@ -355,7 +355,7 @@ class LatePipe:
 
 class SlowControl(ControlDirectory):
     @contextmanager
-    def pipe(self, path: str, *, writing: bool) -> Iterator[LatePipe]:  # type: ignore[override]
+    def pipe(self, path: str, *, writing: bool) -> Iterator[LatePipe]:
         done = path.replace("stream", "done")
         with super().pipe(path, writing=writing) as pipe:
             yield LatePipe(pipe, lambda: self.exists(done))
@@ -386,6 +386,9 @@ class EndedReader:
     def ready(self, milliseconds: int) -> bool:
         return self._pipe.ready(milliseconds)
 
+    def read(self, limit: int) -> bytes:
+        return self._pipe.read(limit)
+
     def write(self, content: memoryview) -> int:
         for child in Path(f"/proc/{self._supervisor}/task/{self._supervisor}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
@@ -397,7 +400,7 @@ class EndedReader:
 
 class EndingControl(ControlDirectory):
     @contextmanager
-    def pipe(self, path: str, *, writing: bool) -> Iterator[EndedReader]:  # type: ignore[override]
+    def pipe(self, path: str, *, writing: bool) -> Iterator[Pipe]:
         supervisor = lock_holder(self.alive_file)
         assert supervisor is not None
         with super().pipe(path, writing=writing) as pipe:
@@ -407,9 +410,8 @@ class EndingControl(ControlDirectory):
 async def test_an_archive_whose_reader_is_killed_is_not_damaged(own: Shell, tmp_path: Path) -> None:
     sandbox = own.sandbox
     control = EndingControl(own.control.path, own.control.owner, own.control.group)
-    restore = checkpoint_of(
-        archive(*((f"{n}", tarfile.REGTYPE, {"size": 100_000}) for n in range(50))), tmp_path / "blob"
-    )
+    members: list[Member] = [(f"{n}", tarfile.REGTYPE, {"size": 100_000}) for n in range(50)]
+    restore = checkpoint_of(archive(*members), tmp_path / "blob")
     transfer = ArchiveTransfer(control, sandbox.incarnation, "0" * 32)
     with pytest.raises(SandboxUnavailable):
         await asyncio.to_thread(transfer.unpack, restore, sandbox.layout.archived)

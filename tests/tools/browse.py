@@ -65,7 +65,7 @@ def processes(what: str) -> set[int]:
 async def end(folder: Path, programs: Iterable[str] = SERVERS) -> None:
     """Kill processes of a host's browser, and wait until Chromium is gone."""
     for program in programs:
-        for process in processes(f"{program} {folder}"):
+        for process in processes(program) & processes(str(folder)):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 

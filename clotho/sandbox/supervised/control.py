@@ -19,7 +19,7 @@ from pathlib import Path
 from clotho.errors import SandboxLost, SandboxUnavailable
 from clotho.sandbox.exhaustion import is_full
 from clotho.sandbox.supervised import files
-from clotho.sandbox.supervised.interface import JOBS, SESSIONS, TRANSFERS, fence_mark
+from clotho.sandbox.supervised.interface import JOBS, SESSIONS, TRANSFERS, Pipe, fence_mark
 from clotho.sandbox.supervised.watches import Watches
 
 # the largest pipe that Linux allows an ordinary user by default
@@ -280,7 +280,7 @@ class ControlDirectory:
             yield recheck
 
     @contextmanager
-    def pipe(self, path: str, *, writing: bool) -> Iterator["FilePipe"]:
+    def pipe(self, path: str, *, writing: bool) -> Iterator[Pipe]:
         flags = os.O_WRONLY if writing else os.O_RDONLY
         # a plain open of a FIFO would wait for the other side, which may never come
         descriptor = os.open(f"{self.path}/{path}", flags | os.O_NONBLOCK | os.O_CLOEXEC)

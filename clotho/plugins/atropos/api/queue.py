@@ -250,6 +250,11 @@ class Queue:
             self._file.execute("DELETE FROM environments")
             state.open, state.started, state.step, state.trainers = False, False, 0, 0
 
+    def known(self, ids: Iterable[str]) -> set[str]:
+        """The subset of `ids` that was ever accepted."""
+        query = "SELECT id FROM accepted WHERE id = ?"
+        return {known for each in ids if (known := self._first(query, each)) is not None}
+
     def held(self) -> list[str | None]:
         """Ids of the groups that wait or were served; a served group may not have arrived."""
         return [found for (found,) in self._file.execute("SELECT id FROM groups WHERE place != 'shown'")]
