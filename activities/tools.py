@@ -15,6 +15,7 @@ from activities.restore import journalled_parts
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
+from clotho.errors import JournalCorrupt
 from clotho.identifiers.ids import call_id
 from clotho.identifiers.rollout_keys import call_begun_key, call_claims_prefix, call_key, turn_key
 from clotho.journal import Journal
@@ -278,8 +279,9 @@ class Tools:
         )
         state: dict[str, JsonValue] = {}
         for (slot, call), entry in zip(calls, entries, strict=True):
+            # without its state, a command would run in another directory than the model was told
             if entry is None:
-                continue
+                raise JournalCorrupt(f"the entry of call {call} of {request.sandbox_of} is missing")
             state[slot] = entry.state[slot]
             if slot == SLOT and request.lease is not None and entry.lease != request.lease:
                 job = await self._sandboxes.job_of_shell_state(request.sandbox_of, call, request.lease)

@@ -213,7 +213,9 @@ class Workspace:
         return CallAnswer(text=dispatched.content, state=dispatched.state)
 
     async def _ask_judge(self, prompt: str, _: int) -> CallAnswer:
-        number, self.asked[prompt] = self.asked[prompt], self.asked[prompt] + 1
+        # counted for both sandboxes: the number is all that tells two questions of one text apart
+        asked = self._first.asked
+        number, asked[prompt] = asked[prompt], asked[prompt] + 1
         # without an epoch: a verification that begins anew finds the verdicts that were paid for
         key = job_key(self.rollout, "judge")
         question = Question(prompt, number, key, self.settings, self.once, self.dispatcher.variable)

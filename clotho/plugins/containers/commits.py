@@ -15,7 +15,7 @@ from clotho.errors import SandboxUnavailable
 from clotho.plugins.containers import layer
 from clotho.plugins.containers.engine import Engine
 from clotho.plugins.containers.folders import ContainerRecord
-from clotho.plugins.containers.holdings import KEPT, OF_THIS_HOST, ROLLOUT_LABEL, Made
+from clotho.plugins.containers.holdings import KEPT, LABEL, OF_THIS_HOST, ROLLOUT_LABEL, Made
 from clotho.plugins.containers.host import ContainerHost
 from clotho.plugins.containers.view import ContainerView, bounds_of, instance_of
 from clotho.sandbox.checkpoints import Checkpoint, KeptSystem, NotTaken
@@ -81,7 +81,12 @@ def keep(
     image = f"{folder.kept_image}{time.time_ns():x}{secrets.token_hex(4)}"
     rollout = rollout_of(record)
     engine.commit(folder.container, image, {**view.ownership, ROLLOUT_LABEL: rollout})
-    ours = [each for each in engine.left_images() if KEPT in each.name and each.rollout == rollout]
+    # of this backend: a rollout of another store, whose workers use the same engine, may have the same name
+    ours = [
+        each
+        for each in engine.left_images()
+        if KEPT in each.name and each.rollout == rollout and each.owner == view.ownership[LABEL]
+    ]
     # by the time in the name, after the container's, of which a rollout may have had several
     for each in sorted(ours, key=lambda each: each.name.partition(KEPT)[2])[:-KEPT_OF_A_ROLLOUT]:
         remove_unused(engine, each)

@@ -142,6 +142,8 @@ class Engine:
                     archive.seek(member.offset_data)
                     return archive.read(min(member.size, max_bytes)).decode(errors="replace")
             except errors.NotFound:
+                # fails where the container is gone, which a reaper can take for left over: the file may be there
+                self.client.api.inspect_container(made["Id"])
                 return ""
             finally:
                 self.remove(made["Id"])

@@ -63,6 +63,7 @@ class WarmPool:
         self._wanted: dict[str, Wanted] = {}
         self._made: set[str] = set()
         self._changed = threading.Condition()
+        self._asked = False
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -137,6 +138,7 @@ class WarmPool:
             if not self._closed and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._fill, name="warm-pool", daemon=True)
                 self._thread.start()
+            self._asked = True
             self._changed.notify()
 
     def close(self) -> None:
@@ -179,11 +181,13 @@ class WarmPool:
         while not self._closed:
             more = [self._tend(key, wanted) for key, wanted in self._asked_lately()]
             with self._changed:
-                if not any(more) and not self._closed:
+                # one asked for while the kinds were tended is tended at once
+                if not any(more) and not self._closed and not self._asked:
                     self._changed.wait(RENEW_SECONDS)
 
     def _asked_lately(self) -> list[tuple[str, Wanted]]:
         with self._changed:
+            self._asked = False
             since = time.monotonic() - IDLE_SECONDS
             self._wanted = {key: each for key, each in self._wanted.items() if each.asked > since}
             return list(self._wanted.items())

@@ -4,12 +4,15 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from clotho.errors import SandboxUnavailable
 
 CONNECT_SECONDS = 30.0
+ALIVE_SECONDS = 30
+"""After three intervals without an answer of the far side, ssh ends: a stream may be silent for hours."""
 MOST_FRAME = 64 << 20
 STANDARD_OUTPUT = 1
 HEADER_BYTES = 8
@@ -18,9 +21,10 @@ HEADER_BYTES = 8
 class EngineChannel:
     """A Channel to a program that was made with `exec`, without a terminal."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, program: str) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, connection: "Connection", program: str) -> None:
+        self._reader = connection.reader
+        self._writer = connection.writer
+        self._ssh = connection.ssh
         self._program = program
 
     @classmethod
@@ -28,10 +32,10 @@ class EngineChannel:
         """Start the program called `program` by the engine at `address`."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                reader, writer = await _connect(urlsplit(address))
+                connection = await _connect(urlsplit(address))
         except (OSError, TimeoutError) as error:
             raise SandboxUnavailable(f"the container engine at {address}: {error!r}") from error
-        channel = cls(reader, writer, program)
+        channel = cls(connection, program)
         try:
             await channel._begin()
         except BaseException:
@@ -76,6 +80,20 @@ class EngineChannel:
 
     async def close(self) -> None:
         self._writer.close()
+        if self._ssh is not None:
+            # it would wait for a far side that is cut off, long after this worker has connected anew
+            with suppress(ProcessLookupError):
+                self._ssh.kill()
+            await self._ssh.wait()
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Bytes to and from an engine; `ssh` is the program that carries them, if one does."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    ssh: asyncio.subprocess.Process | None = None
 
 
 @asynccontextmanager
@@ -86,28 +104,29 @@ async def _failing() -> AsyncIterator[None]:
         raise SandboxUnavailable(f"the stream from a container engine: {error!r}") from error
 
 
-async def _connect(address: SplitResult) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(address: SplitResult) -> Connection:
     if address.scheme == "unix":
-        return await asyncio.open_unix_connection(address.path)
+        return Connection(*await asyncio.open_unix_connection(address.path))
     if address.scheme == "ssh":
         return await _through_ssh(address)
     reader, writer = await asyncio.open_connection(address.hostname, address.port or 2375)
     peer = writer.get_extra_info("socket")
-    # a stream may be silent for hours: only keepalives tell that the other side is gone
+    # only keepalives tell of a silent stream that the other side is gone
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return reader, writer
+    return Connection(reader, writer)
 
 
-async def _through_ssh(address: SplitResult) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _through_ssh(address: SplitResult) -> Connection:
     """Connect through ssh as Docker's own client does: the far side's `docker` passes it on to its engine."""
     port = () if address.port is None else ("-p", str(address.port))
     host = f"{address.username}@{address.hostname}" if address.username else str(address.hostname)
     process = await asyncio.create_subprocess_exec(
         # BatchMode: nobody is there to type a password. `--`: a name may begin with a dash
-        *("ssh", "-o", "BatchMode=yes", *port, "--", host, "docker", "system", "dial-stdio"),
+        *("ssh", "-o", "BatchMode=yes", "-o", f"ServerAliveInterval={ALIVE_SECONDS}", *port, "--"),
+        *(host, "docker", "system", "dial-stdio"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdin is not None and process.stdout is not None
-    return process.stdout, process.stdin
+    return Connection(process.stdout, process.stdin, process)
