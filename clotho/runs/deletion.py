@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from clotho.errors import InvalidInput
 from clotho.identifiers.run_keys import deleted_key, manifest_key
 from clotho.journal import Journal
-from clotho.runs.manifest import Deleted, read_manifest
+from clotho.runs.manifest import Deleted, read_manifest, refuse_store_within
 from clotho.temporal.search_attributes import NOTICE, RUN
 from clotho.temporal.states import describe, ignore_unknown
 
@@ -20,9 +20,10 @@ async def delete_run(journal: Journal, client: Client, run: str) -> int:
     """Delete a run that has ended; returns the number of journal entries. A deletion that was cut off is repeated.
 
     Its name stays taken: workers may remember entries of it, and Temporal workflows. Raises InvalidInput for a run
-    that isn't there, or still runs.
+    that isn't there, or still runs, and where another store has been made among its keys.
     """
     await read_manifest(journal, run)
+    await refuse_store_within(journal, run)
     await _delete_histories(client, run)
     # before anything is deleted: a start of that name in between is refused
     await journal.write(deleted_key(run), Deleted(run=run))

@@ -9,7 +9,7 @@ from temporalio.client import Client
 from clotho.identifiers.rollout_keys import sealed_key
 from clotho.identifiers.run_keys import DELETED, manifest_key
 from clotho.journal import Journal
-from clotho.runs.manifest import list_runs
+from clotho.runs.manifest import has_store_within, list_runs
 from clotho.temporal.search_attributes import work_of
 
 
@@ -42,6 +42,8 @@ def run_of(leftover: Leftover) -> str:
 
 async def _of_deleted(journal: Journal, run: str, unfinished: bool) -> Leftover:
     """Entries written after the run was deleted, or left by an interrupted deletion."""
+    if await has_store_within(journal, run):
+        return Leftover(f"deleted run {run}", [])
     keys = await journal.keys(f"{run}/")
     # Last, as in a deletion: what is cut off here is found again.
     return Leftover(f"deleted run {run}", [*keys, *([manifest_key(run)] if unfinished and keys else [])])

@@ -44,7 +44,8 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
 
     The budget and prices that it names become the current ones, too. Settings may change until the run has items: a
     first try with a wrong model or tokenizer keeps no name taken. Raises InvalidInput with both values of every
-    field that may not change and did, and for a budget of cost without a price.
+    field that may not change and did, for a budget of cost without a price, and for the name of a store within this
+    one.
     """
     if endpoint is not None:
         # checked before anything is written: what is refused here takes no name
@@ -52,6 +53,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
             checked_base_url(server.base_url)
     if endpoint is not None and endpoint.api_key_variable is not None:
         checked_variable_name(endpoint.api_key_variable)
+    await refuse_store_within(journal, manifest.run)
     if await journal.read(deleted_key(manifest.run), Deleted) is not None:
         raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
     entry = await budget_asked(journal, manifest, acts=endpoint is not None)
@@ -65,6 +67,18 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
     await set_budget(journal, manifest.run, entry)
     if endpoint is not None and await read_endpoint(journal, manifest.run) != endpoint:
         await journal.append(endpoint_prefix(manifest.run), endpoint)
+
+
+async def has_store_within(journal: Journal, run: str) -> bool:
+    """Whether another store has its keys where the run would: its prefix is this one's with the run's name."""
+    return bool(await journal.keys(f"{run}/{RUNS}"))
+
+
+async def refuse_store_within(journal: Journal, run: str) -> None:
+    """Raise InvalidInput where a run's keys are another store's: with the run, that store would be deleted."""
+    if await has_store_within(journal, run):
+        where = f"{journal.store_identity}/{run}"
+        raise InvalidInput(f"{where} is another store, whose keys would be those of the run {run!r}")
 
 
 def require_unchanged(manifest: RunManifest, stored: RunManifest) -> None:
