@@ -174,9 +174,18 @@ def rows_of(
     ]
 
 
-def markdown(rows: list[Row]) -> str:
+def markdown(rows: list[Row], before: str) -> str:
+    """The table: rows of other sizes than that of `rows` are those of the table `before`."""
+    sizes: dict[str, list[str]] = {}
+    for line in [*before.splitlines(), *(f"| {row.what} | {row.figure} | {row.aim} |" for row in rows)]:
+        # "| 1,000 rollouts at once, …" begins a size, whose further rows begin with "…"
+        if " rollouts at once, " in line:
+            size = line.partition(" rollouts ")[0]
+            sizes[size] = [line]
+        elif line.startswith("| …"):
+            sizes[size].append(line)
     lines = [f"Measured on {machine()}.", "", "| | measured | aim |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {row.what} | {row.figure} | {row.aim} |" for row in rows)])
+    return "\n".join([*lines, *(line for each in sizes.values() for line in each)])
 
 
 def main() -> None:
@@ -194,8 +203,8 @@ def main() -> None:
     Console().print(table)
     if options.write:
         head, _, rest = options.write.read_text().partition(BEGIN)
-        tail = rest.partition(END)[2]
-        options.write.write_text(f"{head}{BEGIN}\n{markdown(rows)}\n{END}{tail}")
+        before, _, tail = rest.partition(END)
+        options.write.write_text(f"{head}{BEGIN}\n{markdown(rows, before)}\n{END}{tail}")
 
 
 if __name__ == "__main__":
