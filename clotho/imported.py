@@ -6,6 +6,9 @@ from typing import Any
 
 from clotho.errors import InvalidInput
 
+BACKEND_OF_ANYIO = "anyio._backends._asyncio"
+"""What httpx and mcp import, on the event loop, where a process first connects."""
+
 
 def imported(name: str, what: str) -> Any:
     """The class called `module:Class`. Raises InvalidInput, which says `what` it should be, where there is none."""

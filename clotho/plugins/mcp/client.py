@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import JsonValue
 
 from clotho.errors import HostUnavailable, truncate_middle
-from clotho.imported import load
+from clotho.imported import BACKEND_OF_ANYIO, load
 from clotho.plugins.mcp.answers import definition_of, shorten, text_of
 from clotho.plugins.mcp.session import MOST_TOOLS, Answer, Definition, NoAnswer, NotStarted, Refused
 from clotho.untrusted import values_in
@@ -59,7 +59,7 @@ class ClientConversation:
     @classmethod
     async def start(cls, transport: Transport, seconds: float) -> "ClientConversation":
         """Start the server and list its tools. Raises NotStarted, and HostUnavailable."""
-        await load("mcp")
+        await load("mcp", BACKEND_OF_ANYIO)
         self = cls(transport)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # a task of its own: anyio's scopes are left by the task that entered them, and calls come from others

@@ -16,7 +16,7 @@ import httpx2
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable, truncate_middle
-from clotho.imported import load
+from clotho.imported import BACKEND_OF_ANYIO, load
 from clotho.plugins.services.settings import ModelService, services_of
 from clotho.tools.results import problem
 from clotho.tools.retry_after import retry_after
@@ -53,6 +53,12 @@ OF_THE_SETTINGS = (
 )
 """What they say, with the status of a wrong request, of a wrong key, used-up credit and wrong fields."""
 NO_KEY = "none"
+# not imported with this module, since only runs that ask models need them; nor by the client's attributes, whose
+# first use is on the event loop
+CLIENTS_MODULES = (
+    *("openai.resources.chat.chat", "openai.resources.chat.completions.completions"),
+    *("openai.resources.images", BACKEND_OF_ANYIO),
+)
 
 Message = dict[str, Any]
 Once = Callable[[str, Callable[[], Awaitable[ToolOutcome]]], Awaitable[ToolOutcome]]
@@ -154,7 +160,7 @@ class Asker:
     @asynccontextmanager
     async def _client(self, service: ModelService) -> AsyncIterator["openai.AsyncOpenAI"]:
         """A client whose errors are told in Clotho's vocabulary, without the key."""
-        await load("openai.resources.chat")  # not with this module: only runs that ask models need it
+        await load(*CLIENTS_MODULES)
         import openai
 
         key = _key(service, self.variable)
