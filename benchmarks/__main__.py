@@ -26,7 +26,7 @@ from benchmarks import (
     turns,
     width,
 )
-from benchmarks.machine import machine
+from benchmarks.machine import loop_seconds, machine
 from benchmarks.peers import compare
 from benchmarks.table import Row
 
@@ -49,7 +49,27 @@ LOOP: dict[str, Measure] = {
 }
 
 
-OTHERS = ("commands", "sandboxes", "task folders", "checkpoints", "stores", "tools", "training")
+async def _sandboxes() -> list[Row]:
+    return [*await sandboxes.measure(), *await containers.measure()]
+
+
+async def _training() -> list[Row]:
+    # Imported here: Atropos takes seconds, and no other row needs it.
+    from benchmarks import training
+
+    async with loop.bench() as measured:
+        return await training.measure(measured)
+
+
+OTHERS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
+    "commands": commands.measure,
+    "sandboxes": _sandboxes,
+    "task folders": task_folders.measure,
+    "checkpoints": checkpoints.measure,
+    "stores": stores.measure,
+    "tools": tools.measure,
+    "training": _training,
+}
 SECTIONS = (*LOOP, *OTHERS)
 
 
@@ -59,26 +79,19 @@ async def measure(sections: Collection[str]) -> dict[str, list[Row]]:
     if wanted:
         async with loop.bench() as measured:
             for name, run in wanted.items():
-                found[name] = await run(measured)
-    if "commands" in sections:
-        found["commands"] = await commands.measure()
-    if "sandboxes" in sections:
-        found["sandboxes"] = [*await sandboxes.measure(), *await containers.measure()]
-    if "task folders" in sections:
-        found["task folders"] = await task_folders.measure()
-    if "checkpoints" in sections:
-        found["checkpoints"] = await checkpoints.measure()
-    if "stores" in sections:
-        found["stores"] = await stores.measure()
-    if "tools" in sections:
-        found["tools"] = await tools.measure()
-    if "training" in sections:
-        # Imported here: Atropos takes seconds, and no other row needs it.
-        from benchmarks import training
-
-        async with loop.bench() as measured:
-            found["training"] = await training.measure(measured)
+                found[name] = await _with_speed(run(measured))
+    for name, alone in OTHERS.items():
+        if name in sections:
+            found[name] = await _with_speed(alone())
     return found
+
+
+async def _with_speed(measured: Awaitable[list[Row]]) -> list[Row]:
+    """The rows, and the speed of the machine before and after, by which those of different hours are compared."""
+    before = loop_seconds()
+    rows = await measured
+    loops = f"{before:.2f} s before, {loop_seconds():.2f} s after"
+    return [*rows, Row("… meanwhile, a loop in Python on all cores", loops)]
 
 
 def line(section: str, row: Row) -> str:

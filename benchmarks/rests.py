@@ -22,6 +22,8 @@ QUEUE, NAME = "rests", "resting"
 STARTED_AT_ONCE = 32
 SETTLING_SECONDS, WATCHED_SECONDS = 20.0, 60.0
 """Before, and while, CPU is counted: several looks for rests whose process has died."""
+FALLING = 0.8
+"""A share of the CPU before that tells of work that is being finished."""
 
 
 @workflow.defn
@@ -81,8 +83,14 @@ async def measure(measured: Bench, rollouts: int = 10_000, group_size: int = 8) 
 
 
 async def load() -> float:
-    """The CPU that all processes take, of a core."""
-    await asyncio.sleep(SETTLING_SECONDS)
+    """The CPU that all processes take, of a core, once the server has finished what it had left to do."""
+    before = await _load_for(SETTLING_SECONDS)
+    while (now := await _load_for(SETTLING_SECONDS)) < FALLING * before:
+        before = now
+    return await _load_for(WATCHED_SECONDS)
+
+
+async def _load_for(seconds: float) -> float:
     clock, began = time.monotonic(), cpu_seconds()
-    await asyncio.sleep(WATCHED_SECONDS)
+    await asyncio.sleep(seconds)
     return (cpu_seconds() - began) / (time.monotonic() - clock)
