@@ -44,8 +44,8 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
 
     The budget and prices that it names become the current ones, too. Settings may change until the run has items: a
     first try with a wrong model or tokenizer keeps no name taken. Raises InvalidInput with both values of every
-    field that may not change and did, for a budget of cost without a price, and for the name of a store within this
-    one.
+    field that may not change and did, for a budget of cost without a price, and for a new run with the name of
+    a store within this one.
     """
     if endpoint is not None:
         # checked before anything is written: what is refused here takes no name
@@ -53,7 +53,9 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
             checked_base_url(server.base_url)
     if endpoint is not None and endpoint.api_key_variable is not None:
         checked_variable_name(endpoint.api_key_variable)
-    await refuse_store_within(journal, manifest.run)
+    # not of a run that has begun: a store that was made among its keys only keeps it from being deleted
+    if await journal.read_current(manifest_key(manifest.run), RunManifest) is None:
+        await refuse_store_within(journal, manifest.run)
     if await journal.read(deleted_key(manifest.run), Deleted) is not None:
         raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
     entry = await budget_asked(journal, manifest, acts=endpoint is not None)

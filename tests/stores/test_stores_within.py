@@ -35,6 +35,7 @@ async def test_a_run_of_the_name_of_a_store_within_is_refused(tmp_path: Path) ->
 async def test_a_store_among_the_keys_of_a_run_outlives_it(cluster: Cluster, tmp_path: Path) -> None:
     outer = await begun(tmp_path, "later")
     inner = await begun(tmp_path / "later", "kept")
+    await begun(tmp_path, "later")
     with pytest.raises(InvalidInput, match="later is another store"):
         await delete_run(outer, cluster.client, "later")
     await outer.write(deleted_key("later"), Deleted(run="later"))

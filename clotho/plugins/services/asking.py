@@ -199,7 +199,7 @@ async def judge(question: Question) -> str | None:
 
 
 def used_up(context: CallContext, wanted: int) -> str | None:
-    """What the model is told where its rollout may not make `wanted` further calls of models."""
+    """Tell the model that its rollout may not make `wanted` further calls of models; None where it may."""
     services = services_of(context.settings)
     if _made(context) + wanted <= services.max_calls:
         return None

@@ -47,7 +47,7 @@ Answer = dict[str, Any]
 
 
 class State(BaseModel):
-    """What registrations and fetches set."""
+    """The queue's fields beside its groups: registrations and fetches set them."""
 
     trainer: Trainer | None = None
     """The first that registered since the last reset, or the last one before it."""
