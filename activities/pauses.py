@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 from itertools import islice
 
 from temporalio import activity
@@ -35,6 +36,8 @@ ORPHANS_SECONDS, MOST_ORPHANS_SECONDS = 20.0, 120.0
 """Between looks for rests whose process has died. One is completed when two looks have found it."""
 ORPHANS_SHARE = 0.01
 """Share of time that such looks may take: many groups or rollouts that are paused one by one are all listed."""
+SETTLED_SECONDS = 1800.0
+"""Time for which the rests of a run aren't listed again while the same parts of it are paused."""
 RESTING = f"{OUTCOME} = '{PAUSED}' AND ExecutionStatus = 'Running'"
 """Visibility query for workflows that rest."""
 
@@ -79,6 +82,20 @@ class Pace:
             self._width, self._changed = min(self.MOST, self._width * 2), now
 
 
+@dataclass(frozen=True)
+class _Listed:
+    """A listing of a run's rests that found none to be completed."""
+
+    paused: Paused
+    at: float
+    again: bool
+    """Whether the one before found the same."""
+
+    def holds(self, paused: Paused, now: float) -> bool:
+        """Whether another listing would tell nothing new."""
+        return self.again and paused == self.paused and now - self.at < SETTLED_SECONDS
+
+
 class PauseActivities:
     """Activities of paused runs; one task of the process completes the rests that it has begun."""
 
@@ -87,8 +104,12 @@ class PauseActivities:
         self._client = client
         self._resting: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """Run -> workflows whose rest this process has begun, or is to complete for one that died; latest last."""
+        self._kept: dict[str, Paused] = {}
+        """Run -> what was paused when none of its rests here was to be completed; until another one begins."""
         self._orphans: set[str] = set()
         """Workflows that rested at the last look although they aren't paused."""
+        self._listed: dict[str, _Listed] = {}
+        """Run -> the last listing of its rests, where it found no orphan."""
         self._pace = Pace()
 
     @activity.defn
@@ -97,7 +118,7 @@ class PauseActivities:
         workflow = activity.info().workflow_id
         # noted in memory only: where this process dies, `_adopt_orphans` of another one finds the rest
         assert workflow is not None
-        self._resting[run_of(workflow)][workflow] = None
+        self._note(workflow)
         activity.raise_complete_async()
 
     @activity.defn
@@ -134,11 +155,22 @@ class PauseActivities:
         for run, resting in list(self._resting.items()):
             if not resting:
                 del self._resting[run]
+                self._kept.pop(run, None)
                 continue
             paused = await self._paused_in(run)
-            if run not in paused:
-                found += (each for each in reversed(resting) if reason_among(paused, each) is None)
+            if run in paused or paused == self._kept.get(run):
+                continue
+            if ended := [each for each in reversed(resting) if reason_among(paused, each) is None]:
+                found += ended
+            else:
+                self._kept[run] = paused
         return found
+
+    def _note(self, workflow: str) -> None:
+        """Note that the rest of `workflow` is this process's to complete."""
+        run = run_of(workflow)
+        self._resting[run].setdefault(workflow)
+        self._kept.pop(run, None)
 
     async def _paused_in(self, run: str) -> Paused:
         """Read what is paused in `run`. A damaged log counts as no pause: turns go on, and fail for it."""
@@ -159,27 +191,38 @@ class PauseActivities:
         """Take over the rests that two looks have found although nothing of them is paused."""
         found = await self._resumed_resting()
         for workflow in self._orphans & found:
-            self._resting[run_of(workflow)].setdefault(workflow)
+            self._note(workflow)
         self._orphans = found
 
     async def _resumed_resting(self) -> set[str]:
-        """The workflows that rest, as visibility lists them, and aren't paused."""
-        query, found = RESTING, set[str]()
-        looked_up: dict[str, Paused] = {}
-        held: str | None = ""
-        while held is not None:
-            held = None
-            async for listed in self._client.list_workflows(query):
-                run = run_of(listed.id)
-                if run not in looked_up:
-                    looked_up[run] = await self._paused_in(run)
-                if run in looked_up[run]:
-                    held = run
-                    query += f" AND {RUN} != '{run}'"  # it may have many thousands
-                    break
-                if reason_among(looked_up[run], listed.id) is None:
-                    found.add(listed.id)
+        """The workflows that rest, as visibility lists them, and aren't paused.
+
+        Many thousands may rest. Those of a run are listed when what is paused in it has changed, and once more: one
+        may have begun to rest meanwhile.
+        """
+        found, looked_at, listed = set[str](), "", dict[str, _Listed]()
+        now = asyncio.get_running_loop().time()
+        while (first := await self._first(f"{RESTING}{looked_at}")) is not None:
+            run = run_of(first)
+            looked_at += f" AND {RUN} != '{run}'"
+            if run in (paused := await self._paused_in(run)):
+                continue
+            before = self._listed.get(run)
+            if before is not None and before.holds(paused, now):
+                listed[run] = before
+                continue
+            of_run = self._client.list_workflows(f"{RESTING} AND {RUN} = '{run}'")
+            if orphans := {each.id async for each in of_run if reason_among(paused, each.id) is None}:
+                found |= orphans
+            else:
+                listed[run] = _Listed(paused, now, again=before is not None and before.paused == paused)
+        self._listed = listed
         return found
+
+    async def _first(self, query: str) -> str | None:
+        async for listed in self._client.list_workflows(query, page_size=1):
+            return listed.id
+        return None
 
     async def _complete(self, workflows: Iterable[str]) -> None:
         """Complete rests, and forget those that are over; a server that is away is asked at the next look."""

@@ -6,16 +6,24 @@ from contextlib import asynccontextmanager
 
 import pytest
 from temporalio import workflow
-from temporalio.client import WorkflowHandle
+from temporalio.client import (
+    Client,
+    Interceptor,
+    ListWorkflowsInput,
+    OutboundInterceptor,
+    WorkflowExecutionAsyncIterator,
+    WorkflowHandle,
+)
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from activities import pauses as activities_of_pauses
 from activities.pauses import RESTING, Pace, PauseActivities
 from clotho.identifiers.ids import group_id, rollout_id, run_of
 from clotho.identifiers.run_keys import pause_prefix
 from clotho.rollouts.run import PAUSED_BY_HAND
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.pauses import pause, resume_whole
-from clotho.temporal.search_attributes import ENVIRONMENT, identify
+from clotho.temporal.search_attributes import ENVIRONMENT, RUN, identify
 from tests.cluster import Cluster
 from tests.support import eventually
 from workflows.pausing import rest
@@ -115,6 +123,70 @@ async def test_a_run_whose_pauses_are_damaged_holds_up_no_other(cluster: Cluster
     async with resting(cluster, "damaged-rests", names) as handles:
         await resume_whole(journal, "sound")
         async with worker(cluster, "damaged-rests", PauseActivities(journal, cluster.client)):
+            await asyncio.gather(*(handle.result() for handle in handles))
+
+
+class Listings(Interceptor):
+    """The queries that a client lists workflows by."""
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        return _Noting(next, self.queries)
+
+
+class _Noting(OutboundInterceptor):
+    def __init__(self, next: OutboundInterceptor, queries: list[str]) -> None:
+        super().__init__(next)
+        self._queries = queries
+
+    def list_workflows(self, input: ListWorkflowsInput) -> WorkflowExecutionAsyncIterator:
+        self._queries.append(input.query or "")
+        return super().list_workflows(input)
+
+
+async def test_rests_are_listed_again_when_other_parts_of_their_run_are_paused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant in ("ORPHANS_SECONDS", "MOST_ORPHANS_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(activities_of_pauses, constant, 0.05)
+    journal, listings = cluster.open_journal(), Listings()
+    groups = [group_id("parts", number) for number in range(3)]
+    for group in groups[:2]:
+        await pause(journal, group, PAUSED_BY_HAND)
+
+    def listed() -> int:
+        return sum(f"{RUN} = 'parts'" in query for query in listings.queries)
+
+    async def is_listed(times: int) -> None:
+        async def so_often() -> bool:
+            return listed() >= times
+
+        await eventually(so_often, f"{times} listings of the rests")
+        already = len(listings.queries)
+
+        async def further() -> bool:
+            return len(listings.queries) >= already + 10
+
+        await eventually(further, "further looks for rests")
+        assert listed() == times
+
+    names = [rollout_id(group, 0) for group in groups[:2]]
+    async with resting(cluster, "parts-rests", names) as handles:
+        noting = Client(
+            cluster.client.service_client,
+            namespace=cluster.client.namespace,
+            data_converter=cluster.client.data_converter,
+            interceptors=[listings],
+        )
+        looking = asyncio.create_task(PauseActivities(journal, noting).run())
+        await is_listed(times=2)
+        await pause(journal, groups[2], PAUSED_BY_HAND)
+        await is_listed(times=4)
+        looking.cancel()
+        async with worker(cluster, "parts-rests", PauseActivities(journal, cluster.client)):
+            await resume_whole(journal, "parts")
             await asyncio.gather(*(handle.result() for handle in handles))
 
 
