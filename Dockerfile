@@ -13,7 +13,6 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
 COPY pyproject.toml README.md LICENSE worker.py atropos_adapter.py ./
 COPY client client
 COPY clotho clotho
-COPY client client
 COPY workflows workflows
 COPY activities activities
 COPY environments environments

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import anyio._backends._asyncio  # noqa: F401  # openai imports it at its first request, on the event loop
 import httpx2
 import openai
 from pydantic import JsonValue
