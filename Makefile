@@ -154,7 +154,7 @@ chaos: setup
 	$(BIN)/python -m chaos $(if $(RESUME),--resume) --write docs/fault-matrix.md
 	$(BIN)/python -m chaos --storm 1 --write docs/fault-matrix.md
 
-# Takes root, PostgreSQL and Go; half an hour.
+# Takes root, PostgreSQL, faketime and Go; half an hour.
 chaos-cluster: setup
 	$(BIN)/python -m chaos --cluster $(if $(RESUME),--resume) --write docs/fault-matrix.md
 

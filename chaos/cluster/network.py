@@ -46,8 +46,10 @@ async def network_of(hosts: int) -> AsyncIterator[Network]:
         for host in range(1, hosts + 1):
             name = network.namespace(host)
             await run("ip", "netns", "add", name)
-            stack.push_async_callback(run, "ip", "netns", "del", name)  # the link goes with it
+            stack.push_async_callback(run, "ip", "netns", "del", name)
             await run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+            # by itself: the kernel deletes a namespace's links some time after the namespace
+            stack.push_async_callback(run, "ip", "link", "del", name)
             await run("ip", "link", "set", name, "master", bridge)
             await run("ip", "link", "set", name, "up")
             await run("ip", "-n", name, "link", "set", "lo", "up")

@@ -42,7 +42,7 @@ def lacking() -> str | None:
     """Why no cluster can be made here; None if one can. Programs that Go builds may still have to be built."""
     if os.getuid() != 0:
         return "it takes root"
-    if missing := [name for name in ("ip", "setpriv", "go") if program_on_path(name) is None]:
+    if missing := [name for name in ("ip", "setpriv", "go", "faketime") if program_on_path(name) is None]:
         return f"there is no {', '.join(missing)}"
     return None if _postgres() else "there is no PostgreSQL"
 
