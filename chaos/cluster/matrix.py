@@ -15,7 +15,7 @@ LEGEND = f"""\
 Each row is a run of {SIZE.groups * SIZE.group_size} rollouts over {HOSTS} hosts: network namespaces, each with a
 home, a name, a folder for sandboxes and a worker of its own. They share two processes of Temporal's production
 server on PostgreSQL, an S3 server and a model provider. `make chaos-cluster` writes this section; it takes root,
-PostgreSQL and Go.
+PostgreSQL, faketime and Go.
 
 A row is ✓ with the seconds until the slowest rollout that was open had its next journal entry, if lost, repaid,
 re-run, rewards changed and orphans are 0, as above. Seconds count from the strike; where nothing can go on before
