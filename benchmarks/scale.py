@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from benchmarks.cpu import cpu_seconds, memory_bytes
 from benchmarks.loop import DONE, LOOP, NO_OP, Bench
@@ -57,6 +58,9 @@ class Peaks:
     memory: dict[str, int] = field(default_factory=dict)
     backlog: int = 0
     oldest: float = 0.0
+    looks: int = 0
+    unanswered: int = 0
+    """Looks at the queues that Temporal gave no answer to in time."""
 
     async def look(self, cluster: Cluster, server: Served) -> None:
         parts = {
@@ -67,7 +71,12 @@ class Peaks:
         for part, process in parts.items():
             used = await asyncio.to_thread(memory_bytes, process)
             self.memory[part] = max(used, self.memory.get(part, 0))
-        states = await queue_states(cluster.client)
+        self.looks += 1
+        try:
+            states = await queue_states(cluster.client)
+        except RPCError:
+            self.unanswered += 1
+            return
         self.backlog = max(self.backlog, sum(state.backlog for state in states))
         self.oldest = max(self.oldest, *(state.oldest for state in states))
 
@@ -171,6 +180,7 @@ def rows_of(
         ),
         Row("… most memory", memory),
         Row("… longest backlog of the shared queues", f"{peaks.backlog:,} tasks, {peaks.oldest:.1f} s old"),
+        Row("… looks at the queues without an answer", f"{peaks.unanswered} of {peaks.looks}"),
     ]
 
 
