@@ -15,6 +15,7 @@ from rich.table import Table
 
 from benchmarks.campaign_histories import Histories, histories_of
 from benchmarks.cpu import cpu_seconds
+from benchmarks.loop import AS_SERVED
 from benchmarks.machine import machine
 from benchmarks.production import served_by, until_registered
 from benchmarks.table import Row
@@ -22,6 +23,7 @@ from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
 from clotho.journal import Journal
 from clotho.processes.child import ChildProcess
+from clotho.processes.roles import process_layout
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
 from clotho.rollouts.group import GroupEntry
@@ -122,8 +124,8 @@ async def measure(groups: int, open_groups: int, postgresql: bool = False) -> li
         ):
             if postgresql:
                 await until_registered(cluster.client)
-            for roles in ("llm", "workflows,tools"):
-                await cluster.start_worker(roles)
+            for roles in process_layout(roles=None, processes=None):
+                await cluster.start_worker(",".join(roles), **AS_SERVED)
             manifest = run_manifest(ENVIRONMENT, RUN, "nop", agent=Agent(kind=AgentKind.NOP), group_size=1)
             await open_run(cluster.open_journal(), manifest, None)
             bench = Bench(cluster, server.process, manifest, open_groups)

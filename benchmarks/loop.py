@@ -25,6 +25,7 @@ from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.campaigns import CampaignHandle
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn, terminal_turns
+from clotho.worker_settings import WorkerSettings
 from tests.cluster import Cluster, cluster_in
 
 LOOP, GRADED = "benchmarks.environments:Loop", "benchmarks.environments:Graded"
@@ -94,6 +95,10 @@ class Bench:
             await process.stop()
 
 
+AS_SERVED = {"CLOTHO_WORKER__CACHED_SECONDS": str(WorkerSettings().cached_seconds)}
+"""Settings of workers in which tests differ from what users have."""
+
+
 @asynccontextmanager
 async def bench(kind: type[Cluster] = Cluster) -> AsyncIterator[Bench]:
     with adopted_orphans(), tempfile.TemporaryDirectory(prefix="clotho-bench-") as name:
@@ -103,7 +108,7 @@ async def bench(kind: type[Cluster] = Cluster) -> AsyncIterator[Bench]:
         server = TemporalServer(binary, folder / "temporal.log", ui_port=None, db=folder / "temporal.db")
         async with server, cluster_in(server, folder / "cluster", "default", kind) as cluster:
             for roles in process_layout(roles=None, processes=None):
-                await cluster.start_worker(",".join(roles), CLOTHO_WORKER__CACHED_SECONDS="10")
+                await cluster.start_worker(",".join(roles), **AS_SERVED)
             measured = Bench(cluster, folder)
             async with measured.model(Script(conversations=(terminal_turns(2),))) as url:
                 await measured.rollouts(url)

@@ -23,7 +23,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from benchmarks.cpu import cpu_seconds, memory_bytes
-from benchmarks.loop import DONE, LOOP, NO_OP, Bench
+from benchmarks.loop import AS_SERVED, DONE, LOOP, NO_OP, Bench
 from benchmarks.machine import machine
 from benchmarks.production import Served, served_by, until_registered
 from benchmarks.table import Row
@@ -113,6 +113,7 @@ async def measure(size: Size) -> list[Row]:
                 processes=str(size.processes),
                 CLOTHO_WORKER__MAX_MODEL_CALLS=most,
                 CLOTHO_WORKER__MAX_CACHED_WORKFLOWS=most,
+                **AS_SERVED,
             )
             turns = (*[NO_OP] * (size.turns - 1), DONE)
             script = Script(conversations=(Conversation(variants=(turns,)),), latency=size.seconds)
