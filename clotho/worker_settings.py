@@ -22,10 +22,11 @@ class WorkerSettings(FrozenModel):
 
     Of more than it gets done in `cached_seconds`, each begins again with a replay of its history.
     """
-    cached_seconds: float = Field(default=10.0, gt=0)
+    cached_seconds: float = Field(default=20.0, gt=0)
     """Seconds for which a workflow's task waits for the process that has it in memory; another one replays it then.
 
-    Replays take what a busy process lacks. That a process was killed is noticed within 10 s anyway."""
+    Replays take what a busy process lacks, and make more tasks late. A task that comes within 10 s of a process's
+    death waits for it as long; later ones go to others at once."""
     max_local_steps: int = 100
     """Steps that a process makes within its workflow tasks at once: one that lasts longer goes on after 2 s."""
     max_model_calls: int = 500
