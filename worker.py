@@ -250,11 +250,17 @@ def _key_of(server: Endpoint) -> str | None:
 
 
 async def reach(
-    settings: Settings, runtime: Runtime | None = None, tracing: Tracing | None = None
+    settings: Settings,
+    runtime: Runtime | None = None,
+    tracing: Tracing | None = None,
+    host: str | None = None,
 ) -> tuple[Client, Store]:
     """Connect to Temporal, with its search attributes registered, and open the store."""
     interceptors = [tracing.interceptor] if tracing is not None else []
-    client = await connect(settings.temporal, runtime, interceptors)
+    identity = (
+        None if host is None else f"{os.getpid()}@{host}"
+    )  # as the SDK names processes, by its own name of the host
+    client = await connect(settings.temporal, runtime, interceptors, identity)
     await ensure_search_attributes(client)
     return client, await asyncio.to_thread(open_store, settings.store, settings)
 
@@ -283,7 +289,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     named = {"host": host, "roles": "+".join(roles)}
     served, tracing = open_runtime(settings.metrics, named), open_tracing(settings.tracing, named)
     metrics = Metrics(served.runtime.metric_meter)
-    client, store = await reach(settings, served.runtime, tracing)
+    client, store = await reach(settings, served.runtime, tracing, host)
     served.log()
     journal = measured_journal(store, metrics)
     names: list[Liveness] = []

@@ -184,6 +184,10 @@ async def show_running(
         for execution, _ in workflows.listed:
             if (text := verifying_text(execution)) is not None:
                 one_line(console, f"{execution.id}: {text}")
+    for execution, failure in workflows.listed:
+        # an exception of the environment's comes with its traceback, below
+        if execution.id == campaign_id(run) and failure and failure.kind != EnvironmentFailed.__name__:
+            one_line(console, f"the run failed: {failure.kind}: {failure.last_line}", "red")
     for text in author_tracebacks(workflows):
         one_line(console, text, "red")
     if await is_running(client, campaign_id(run)):

@@ -20,11 +20,15 @@ ALERT = re.compile(r"received fatal alert: (\w*(?:Certificate|CA)\w*)")
 
 
 async def connect(
-    settings: TemporalSettings, runtime: Runtime | None = None, interceptors: Sequence[Interceptor] = ()
+    settings: TemporalSettings,
+    runtime: Runtime | None = None,
+    interceptors: Sequence[Interceptor] = (),
+    identity: str | None = None,
 ) -> Client:
     """Connect as the settings say, else as Temporal's own variables and profiles do.
 
-    `runtime` carries the connection: the SDK's own by default. Raises InvalidInput where no server answers.
+    `runtime` carries the connection: the SDK's own by default. `identity` is what Temporal shows of this process.
+    Raises InvalidInput where no server answers.
     """
     options: dict[str, Any] = {**ClientConfig.load_client_connect_config()}
     options.setdefault("target_host", settings.default_address)
@@ -42,6 +46,7 @@ async def connect(
             retry_config=patient,
             runtime=runtime,
             interceptors=interceptors,
+            identity=identity,
         )
     # The SDK's core raises nothing more telling when it can't connect.
     except RuntimeError as error:

@@ -14,7 +14,7 @@ from clotho.processes.liveness import Heartbeat, Liveness
 from clotho.rollouts.task_queues import TaskQueues
 from tests.cli.command import clotho
 from tests.cluster import Cluster
-from tests.support import PATIENCE_SECONDS
+from tests.support import PATIENCE_SECONDS, eventually
 
 HOSTS = 50
 MOST_SECONDS = 10.0
@@ -71,6 +71,30 @@ async def test_hosts_their_versions_clocks_and_names_are_told(private_cluster: C
     assert "workers of 2 versions are alive: 1, 2" in facts
     assert {queue.queue for queue in report.queues} >= {"clotho", "clotho-llm", "clotho-sandbox"}
     assert report.store_seconds is not None and report.temporal_seconds is not None
+
+
+@pytest.mark.usefixtures("patience")
+async def test_a_host_with_the_role_workflows_alone_is_told(private_cluster: Cluster) -> None:
+    await private_cluster.start_worker("workflows")
+    settings = settings_of(private_cluster)
+
+    async def told() -> bool:
+        report = await doctor.examine_cluster(settings)
+        return doctor.HostSigns(host=private_cluster.host_name, only_workflows=1) in report.hosts
+
+    await eventually(told, "the worker among the hosts")
+    said = await clotho(
+        *(
+            "doctor",
+            "--cluster",
+            "--store",
+            str(private_cluster.store),
+            "--temporal",
+            private_cluster.address,
+        ),
+        environment={"CLOTHO_TEMPORAL__NAMESPACE": private_cluster.client.namespace},
+    )
+    assert f"{private_cluster.host_name}: 1 process with the role workflows alone" in said.output
 
 
 async def test_what_does_not_answer_costs_ten_seconds_at_most(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import CLOTHO, Finished, Terminal, clotho, clotho_many
 from tests.cli.held import held, let_go_until_the_end
 from tests.cluster import Cluster
-from tests.support import ONE_FILE, PATIENCE_SECONDS
+from tests.support import ONE_FILE, PATIENCE_SECONDS, eventually
 
 HOSTILE = "Done. [bold]loud[/] :smile: \x1b[31mred\x1b]0;title\x07 \u202etxet"
 HARMLESS = "Done. [bold]loud[/] :smile: ␛[31mred␛]0;title␇ \ufffdtxet"
@@ -156,6 +156,17 @@ async def test_a_failed_run_says_why(cluster: Cluster, embedded_model: EmbeddedM
     assert "run unknown-model failed: ModelRejected: " in unknown.error
     assert "no-such-model" in unknown.error
     assert "Traceback" not in keyless.error + unknown.error
+
+    detached = await clotho(
+        *run, "--run", "detached", "--api-key-env", "NO_SUCH_KEY", "--model-name", "clotho-tiny", "--detach"
+    )
+    assert detached.status == 0, detached.error
+
+    async def why() -> bool:
+        said = await clotho("status", "detached", *place(cluster))
+        return "the run failed: InvalidInput: environment variable NO_SUCH_KEY is not set" in said.output
+
+    await eventually(why, "the reason of a run that nobody followed")
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ Everything is asked side by side, and what answers late is left out: the whole t
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
@@ -59,7 +59,9 @@ class ProcessSign(FrozenModel):
 
 class HostSigns(FrozenModel):
     host: str
-    processes: tuple[ProcessSign, ...]
+    processes: tuple[ProcessSign, ...] = ()
+    only_workflows: int = 0
+    """Processes that serve no queue of their own, and so write no heartbeat: they run workflows alone."""
 
     @property
     def alive(self) -> list[ProcessSign]:
@@ -72,6 +74,8 @@ class QueueState(FrozenModel):
     oldest: float
     """Seconds that its oldest task has waited."""
     pollers: int
+    processes: tuple[str, ...] = ()
+    """Those that ask for its tasks, each as pid@host."""
 
 
 class ClusterReport(FrozenModel):
@@ -93,6 +97,7 @@ async def examine_cluster(settings: Settings) -> ClusterReport:
     """Ask store and Temporal, each for at most FIRST_SECONDS + SECOND_SECONDS."""
     of_store, of_temporal = await asyncio.gather(_of_store(settings), _of_temporal(settings))
     hosts, queues, findings = of_store.hosts, of_temporal.queues, (*of_store.findings, *of_temporal.findings)
+    hosts += _of_workflows_alone(hosts, queues)
     if hosts and of_temporal.temporal_seconds is not None and not any(host.alive for host in hosts):
         findings += (Finding("no worker of this store is alive", "start `clotho worker` on its hosts"),)
     return ClusterReport(
@@ -101,6 +106,20 @@ async def examine_cluster(settings: Settings) -> ClusterReport:
         store_seconds=of_store.store_seconds,
         temporal_seconds=of_temporal.temporal_seconds,
         findings=findings,
+    )
+
+
+def _of_workflows_alone(hosts: Sequence[HostSigns], queues: Sequence[QueueState]) -> tuple[HostSigns, ...]:
+    """The hosts that Temporal alone knows, by the processes that ask it for workflows' tasks."""
+    known = {host.host for host in hosts}
+    asking = {
+        process for each in queues if each.queue == TaskQueues().workflows for process in each.processes
+    }
+    counts = Counter(process.partition("@")[2] for process in asking)
+    return tuple(
+        HostSigns(host=host, only_workflows=count)
+        for host, count in sorted(counts.items())
+        if host not in known
     )
 
 
@@ -229,11 +248,13 @@ async def queue_states(client: Client) -> list[QueueState]:
             report_stats=True,
         )
         described = await client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
+        pollers = live_pollers(described)
         return QueueState(
             queue=queue,
             backlog=described.stats.approximate_backlog_count,
             oldest=described.stats.approximate_backlog_age.ToTimedelta().total_seconds(),
-            pollers=len(live_pollers(described)),
+            pollers=len(pollers),
+            processes=tuple(sorted({poller.identity for poller in pollers})),
         )
 
     return list(await asyncio.gather(*(state(queue, kind) for queue, kind in kinds.items())))
@@ -275,6 +296,8 @@ def show_report(console: Console, report: ClusterReport) -> None:
 
 
 def _host_line(host: HostSigns) -> str:
+    if not host.processes:
+        return f"{host.host}: {amount(host.only_workflows, 'process', 'processes')} with the role workflows alone"
     youngest = min(each.age for each in host.processes)
     if not host.alive:
         return f"{host.host}: gone, last sign {youngest:.0f} s ago"
