@@ -80,9 +80,12 @@ async def test_a_host_with_the_role_workflows_alone_is_told(private_cluster: Clu
 
     async def told() -> bool:
         report = await doctor.examine_cluster(settings)
-        return doctor.HostSigns(host=private_cluster.host_name, only_workflows=1) in report.hosts
+        facts = [finding.fact for finding in report.findings]
+        host = doctor.HostSigns(host=private_cluster.host_name, only_workflows=1)
+        lacking = "no worker asks for tasks of clotho-llm, clotho-env, clotho-sandbox"
+        return host in report.hosts and lacking in facts
 
-    await eventually(told, "the worker among the hosts")
+    await eventually(told, "the worker among the hosts, and the queues that it doesn't serve")
     said = await clotho(
         *(
             "doctor",

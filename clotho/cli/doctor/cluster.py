@@ -38,6 +38,7 @@ SLOW_SECONDS = 1.0
 """Time of a small answer that needs attention."""
 WAIT_SECONDS = 30.0
 """Age of a queue's oldest task that needs attention."""
+UNASKED = "start workers with their roles; with some, Temporal refuses polls beyond `frontend.namespaceCount`"
 
 T = TypeVar("T")
 
@@ -98,8 +99,11 @@ async def examine_cluster(settings: Settings) -> ClusterReport:
     of_store, of_temporal = await asyncio.gather(_of_store(settings), _of_temporal(settings))
     hosts, queues, findings = of_store.hosts, of_temporal.queues, (*of_store.findings, *of_temporal.findings)
     hosts += _of_workflows_alone(hosts, queues)
-    if hosts and of_temporal.temporal_seconds is not None and not any(host.alive for host in hosts):
-        findings += (Finding("no worker of this store is alive", "start `clotho worker` on its hosts"),)
+    if not any(host.alive or host.only_workflows for host in hosts):
+        if hosts and of_temporal.temporal_seconds is not None:
+            findings += (Finding("no worker of this store is alive", "start `clotho worker` on its hosts"),)
+    elif unasked := [each.queue for each in queues if not each.pollers]:
+        findings += (Finding(f"no worker asks for tasks of {', '.join(unasked)}", UNASKED),)
     return ClusterReport(
         hosts=hosts,
         queues=queues,
