@@ -45,6 +45,8 @@ class ModelProcess:
         """Whether this workflow's process calls models, as far as is known."""
         self._quick = 0.0
         """Share of quick turns, of which each counts twice as much as the one before."""
+        self._seconds = 0.0
+        """Time of the last turn, which the next one is likely to take."""
 
     async def begin(self, request: FirstTurnRequest) -> RolloutStart:
         """Look up the rollout's end; without one, choose a process, which may sample the first turn."""
@@ -67,6 +69,7 @@ class ModelProcess:
     def _note(self, turn: TurnResult) -> None:
         self.queue = turn.next_home or self.queue
         self._quick = (self._quick + (turn.seconds < QUICK_SECONDS)) / 2
+        self._seconds = turn.seconds
 
     async def _run_here_first(
         self, activity: Callable[[Any, Request], Coroutine[Any, Any, Result]], request: Request, what: str
@@ -91,7 +94,7 @@ class ModelProcess:
             # in the queue that all processes serve, a long wait tells of no single one
             waits = None if self.queue is None else QUEUE_TIMEOUT
             try:
-                return await run_activity(activity, request, own, what, waits)
+                return await run_activity(activity, request, own.with_patience(self._seconds), what, waits)
             except ActivityError as error:
                 if (beginner := queue_of_beginner(error)) is not None:
                     self.queue = beginner

@@ -18,6 +18,15 @@ class ActivityQueue(FrozenModel):
         """A copy for another queue, with the same time-outs."""
         return self.model_copy(update={"queue": queue})
 
+    def with_patience(self, seconds: float) -> "ActivityQueue":
+        """A copy in which a quarter of `seconds`, a step's likely time, may pass in silence.
+
+        At most four times as much as here. Each heartbeat is a write of Temporal's: those of many slow turns cost
+        more than the turns themselves.
+        """
+        longer = min(timedelta(seconds=seconds / 4), 4 * self.heartbeat_timeout)
+        return self.model_copy(update={"heartbeat_timeout": max(self.heartbeat_timeout, longer)})
+
 
 class TaskQueues(FrozenModel):
     workflows: str = "clotho"

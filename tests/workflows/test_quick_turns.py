@@ -2,6 +2,7 @@
 
 import os
 import signal
+from datetime import timedelta
 
 import pytest
 
@@ -33,6 +34,23 @@ async def test_slow_turns_are_regular_activities(cluster: Cluster) -> None:
         await (await start(cluster, "slow", url)).result()
     found = regular_steps(await events_of(cluster, "slow/g000000/r0"))
     assert [step for step in found if step.startswith("turn")] == [f"turn {turn}" for turn in range(TURNS)]
+
+
+@pytest.mark.slow
+async def test_a_slow_turn_lets_the_next_one_be_silent_for_longer(cluster: Cluster) -> None:
+    own = TaskQueues()
+    queues = own.model_copy(
+        update={"model": own.model.model_copy(update={"heartbeat_timeout": timedelta(seconds=1)})}
+    )
+    async with serving(ScriptedModel(script(latency=5.0))) as url:
+        await (await start(cluster, "silent", url, task_queues=queues)).result()
+    allowed = [
+        event.activity_task_scheduled_event_attributes.heartbeat_timeout.ToTimedelta().total_seconds()
+        for event in await events_of(cluster, "silent/g000000/r0")
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "sample_turn"
+    ]
+    assert len(allowed) == TURNS - 1
+    assert all(1.25 <= seconds <= 4 for seconds in allowed), allowed
 
 
 @pytest.mark.slow
