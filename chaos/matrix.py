@@ -24,8 +24,8 @@ doesn't:
 - **re-run 0**: no command left its mark twice.
 - **rewards changed 0**: each reward is that of an undisturbed run with the same seeds.
 - **orphans 0**: after the clean-up by a worker no sandbox, and no process of one, is left.
-- **recovery**: for workers within the heartbeat timeout ({HEARTBEAT:g} s here) + 5 s, for Temporal + 10 s. Tasks of workflows
-  wait 2 s for a process that has died (`worker.cached_seconds`, by default 20).
+- **recovery**: for workers within the heartbeat timeout ({HEARTBEAT:g} s here) + 5 s, for Temporal + 10 s. Tasks of
+  workflows wait 2 s for a process that has died (`worker.cached_seconds`, by default 20).
 
 Every play of this version counts: a cell that missed a target once stays ✗, however often it is played again.
 A cell is played once by default: a ✓ says that it held then, not how often it holds. A – stands for one that the
