@@ -255,11 +255,13 @@ async def reach(
     tracing: Tracing | None = None,
     host: str | None = None,
 ) -> tuple[Client, Store]:
-    """Connect to Temporal, with its search attributes registered, and open the store."""
+    """Connect to Temporal, with its search attributes registered, and open the store.
+
+    Temporal shows this process as one of `host`.
+    """
     interceptors = [tracing.interceptor] if tracing is not None else []
-    identity = (
-        None if host is None else f"{os.getpid()}@{host}"
-    )  # as the SDK names processes, by its own name of the host
+    # in the SDK's form, whose name of the host would be the machine's: several hosts may share that
+    identity = None if host is None else f"{os.getpid()}@{host}"
     client = await connect(settings.temporal, runtime, interceptors, identity)
     await ensure_search_attributes(client)
     return client, await asyncio.to_thread(open_store, settings.store, settings)

@@ -28,6 +28,8 @@ from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTu
 from clotho.worker_settings import WorkerSettings
 from tests.cluster import Cluster, cluster_in
 
+AS_SERVED = {"CLOTHO_WORKER__CACHED_SECONDS": str(WorkerSettings().cached_seconds)}
+"""What users have, of the settings that workers of tests are started with."""
 LOOP, GRADED = "benchmarks.environments:Loop", "benchmarks.environments:Graded"
 AROUND = 2
 """Steps of a rollout without a sandbox beside its turns and calls: verify, write end."""
@@ -93,10 +95,6 @@ class Bench:
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             await process.stop()
-
-
-AS_SERVED = {"CLOTHO_WORKER__CACHED_SECONDS": str(WorkerSettings().cached_seconds)}
-"""Settings of workers in which tests differ from what users have."""
 
 
 @asynccontextmanager

@@ -86,17 +86,8 @@ async def test_a_host_with_the_role_workflows_alone_is_told(private_cluster: Clu
         return host in report.hosts and lacking in facts
 
     await eventually(told, "the worker among the hosts, and the queues that it doesn't serve")
-    said = await clotho(
-        *(
-            "doctor",
-            "--cluster",
-            "--store",
-            str(private_cluster.store),
-            "--temporal",
-            private_cluster.address,
-        ),
-        environment={"CLOTHO_TEMPORAL__NAMESPACE": private_cluster.client.namespace},
-    )
+    place = ("--store", str(private_cluster.store), "--temporal", private_cluster.address)
+    said = await clotho("doctor", "--cluster", *place, environment=private_cluster.host_variables)
     assert f"{private_cluster.host_name}: 1 process with the role workflows alone" in said.output
 
 

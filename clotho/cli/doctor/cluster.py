@@ -39,6 +39,7 @@ SLOW_SECONDS = 1.0
 WAIT_SECONDS = 30.0
 """Age of a queue's oldest task that needs attention."""
 UNASKED = "start workers with their roles; with some, Temporal refuses polls beyond `frontend.namespaceCount`"
+"""What to do about queues that no worker polls."""
 
 T = TypeVar("T")
 
