@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
 from temporalio import activity
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
+from activities.closings import Closings
 from activities.guard import activity_guard
 from activities.sandbox import Sandboxes
 from clotho.environment.handles import Opening
@@ -48,15 +50,17 @@ from clotho.runs.manifest import read_manifest, read_new_manifest
 from clotho.runs.plans import with_plan
 from clotho.runs.repairs import claim_repair, current_siblings, group_repairs
 from clotho.runs.rollouts import read_end
-from clotho.temporal.states import ignore_unknown
+from clotho.temporal.states import describe, ignore_unknown
 from clotho.tools.resolution import resolve
 from clotho.tools.source import ProbedSandbox
 from clotho.tools.tool import Tool, ToolSettings
 
-CLOSED_WITHIN_SECONDS = 0.5
-"""Time to wait for more groups after the first has closed: each round costs Temporal a request for each group."""
-MOST_CLOSED = 50
-"""Groups in an answer, which Temporal bounds."""
+LOOKED_UP = 50
+"""Closed groups that are looked up at a time."""
+MOST_CLOSED = 1_000
+"""Rollouts of closed groups from which an answer is full: Temporal bounds it."""
+
+RUNNING, COMPLETED = WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.COMPLETED
 
 
 class Groups:
@@ -75,6 +79,7 @@ class Groups:
         self._tools = tools
         self._sandboxes = sandboxes
         self._client = client
+        self._closings = Closings(client)
 
     @activity.defn
     async def enumerate_items(self, request: ItemsRequest) -> int:
@@ -171,26 +176,30 @@ class Groups:
 
     @activity.defn
     async def await_any_closed(self, request: AwaitAnyClosed) -> list[ClosedGroup]:
-        """Wait until at least one of several groups has closed; returns the closed ones, MOST_CLOSED at most."""
+        """Wait until at least one of several groups has closed; returns closed ones, as many as an answer takes."""
+        closed: list[ClosedGroup] = []
         async with activity_guard(request.run):
-            waits = {name: asyncio.ensure_future(self._closed(name)) for name in request.groups}
-            try:
-                await asyncio.wait(waits.values(), return_when=asyncio.FIRST_COMPLETED)
-                # not until all: an answer frees the slots of those that have closed
-                await asyncio.wait(waits.values(), timeout=CLOSED_WITHIN_SECONDS)
-                closed = [name for name, wait in waits.items() if wait.done()][:MOST_CLOSED]
-                await asyncio.gather(*(waits[name] for name in closed))
-            finally:
-                for wait in waits.values():
-                    wait.cancel()
-                await asyncio.gather(*waits.values(), return_exceptions=True)
-            entries = await self._journal.read_many([scored_key(name) for name in closed], GroupEntry)
-        return [
-            ClosedGroup(
-                group=name, scored=GroupSummary(group=name, siblings=entry.siblings) if entry else None
-            )
-            for name, entry in zip(closed, entries, strict=True)
-        ]
+            while not closed:
+                unlisted = await self._closings.unlisted(request.run, request.groups)
+                for begin in range(0, len(unlisted), LOOKED_UP):
+                    closed += await self._closed_among(unlisted[begin : begin + LOOKED_UP])
+                    if sum(len(each.scored.siblings) for each in closed if each.scored) >= MOST_CLOSED:
+                        break
+        return closed
+
+    async def _closed_among(self, groups: Sequence[str]) -> list[ClosedGroup]:
+        states = await asyncio.gather(*(describe(self._client, group) for group in groups))
+        # without a state: Temporal forgets a closed workflow after its retention time
+        status_of = {group: state and state.status for group, state in zip(groups, states, strict=True)}
+        closed = [group for group, status in status_of.items() if status is not RUNNING]
+        entries = await self._journal.read_many([scored_key(group) for group in closed], GroupEntry)
+        found = list[ClosedGroup]()
+        for group, entry in zip(closed, entries, strict=True):
+            if entry is None and status_of[group] is COMPLETED:
+                await self._require_result(group)
+            scored = None if entry is None else GroupSummary(group=group, siblings=entry.siblings)
+            found.append(ClosedGroup(group=group, scored=scored))
+        return found
 
     async def _closed(self, workflow: str) -> None:
         # a workflow that fails closes, too, and Temporal forgets a closed one after its retention time

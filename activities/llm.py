@@ -118,7 +118,14 @@ class Model:
             if activity.info().is_local:
                 here = here and await self._answers_quickly(request.rollout)
             turn = await self._turn(request) if here else None
-        return RolloutStart(model_queue=chosen.queue, acquire_at_start=early, turn=turn, program=program)
+            seconds = await self._likely_seconds(request.rollout) if turn is None else 0.0
+        return RolloutStart(
+            model_queue=chosen.queue,
+            acquire_at_start=early,
+            turn=turn,
+            turn_seconds=seconds,
+            program=program,
+        )
 
     @activity.defn
     async def sample_turn(self, request: TurnRequest) -> TurnResult | None:
@@ -138,6 +145,11 @@ class Model:
             return True
         endpoint = _required(await self._endpoints.of(run_of(rollout)), run_of(rollout))
         return self._pacer.quick_share(endpoint, rollout) >= WORTHWHILE
+
+    async def _likely_seconds(self, rollout: str) -> float:
+        """The time that the rollout's server took for answers of late; 0 where no model acts."""
+        endpoint = await self._endpoints.of(run_of(rollout))
+        return 0.0 if endpoint is None else self._pacer.likely_seconds(endpoint, rollout)
 
     async def _turn(self, request: TurnRequest) -> TurnResult | None:
         key = turn_key(request.rollout, request.turn)

@@ -46,13 +46,14 @@ class ModelProcess:
         self._quick = 0.0
         """Share of quick turns, of which each counts twice as much as the one before."""
         self._seconds = 0.0
-        """Time of the last turn, which the next one is likely to take."""
+        """The next turn's likely time: that of the last one, or of the process's last answers."""
 
     async def begin(self, request: FirstTurnRequest) -> RolloutStart:
         """Look up the rollout's end; without one, choose a process, which may sample the first turn."""
         what = f"turn {request.turn}" if request.sample else "look up end, choose model process"
         start = await self._run_here_first(Model.sample_first_turn, request, what)
         self.queue = start.model_queue
+        self._seconds = start.turn_seconds
         if start.turn is not None:
             self._note(start.turn)
         return start

@@ -65,6 +65,8 @@ class Gate:
         self._answers = 0
         self.quick = 0.0
         """Share of answers of late that took less than QUICK_SECONDS."""
+        self.seconds = 0.0
+        """Mean time of answers of late; 0 before the first."""
 
     @property
     def waiting(self) -> int:
@@ -144,7 +146,9 @@ class Gate:
         """Count an answer and its time."""
         self._failures, self._down_until = 0, 0.0
         self._answers += 1
-        self.quick += (WEIGHT if self._answers > 1 else 1.0) * ((seconds < QUICK_SECONDS) - self.quick)
+        weight = WEIGHT if self._answers > 1 else 1.0
+        self.quick += weight * ((seconds < QUICK_SECONDS) - self.quick)
+        self.seconds += weight * (seconds - self.seconds)
 
     def stop(self) -> None:
         """Send those that wait to another process."""

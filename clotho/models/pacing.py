@@ -72,6 +72,11 @@ class Pacer:
         paced = self._servers.get(_key(self.choose(endpoint, rollout, 1)))
         return 0.0 if paced is None else paced.gate.quick
 
+    def likely_seconds(self, endpoint: Endpoint, rollout: str) -> float:
+        """Mean time of this process's answers from the rollout's server of late; 0 without any."""
+        paced = self._servers.get(_key(self.choose(endpoint, rollout, 1)))
+        return 0.0 if paced is None else paced.gate.seconds
+
     @asynccontextmanager
     async def permit(
         self, endpoint: Endpoint, rollout: str, attempt: int, priority: int | None = None

@@ -6,7 +6,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1.workflow_pb2 import PENDING_ACTIVITY_STATE_STARTED
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetClusterInfoRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    GetClusterInfoRequest,
+    ListWorkflowExecutionsRequest,
+)
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -22,6 +26,8 @@ UNTOLD = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 """Answers of servers that tell their clients no id of the cluster."""
 
 NAMESPACE_TIMEOUT = timedelta(seconds=2)
+PAGE = 1_000
+"""Workflows in a page of a listing: Temporal's most."""
 
 log = logging.getLogger("clotho")
 
@@ -94,6 +100,19 @@ def verifying_seconds(execution: WorkflowExecutionDescription, now: datetime) ->
 async def workflow_ids(client: Client, query: str, limit: int | None = None) -> list[str]:
     """The ids of the workflows that visibility lists, the latest first."""
     return [execution.id async for execution in client.list_workflows(query, limit=limit)]
+
+
+async def all_workflow_ids(client: Client, query: str) -> list[str]:
+    """The ids of all workflows that visibility lists, in pages as large as Temporal makes them."""
+    # the SDK's own listing reads each workflow's attributes, too: many times the work
+    request = ListWorkflowExecutionsRequest(namespace=client.namespace, query=query, page_size=PAGE)
+    found: list[str] = []
+    while True:
+        page = await client.workflow_service.list_workflow_executions(request, retry=True)
+        found += [each.execution.workflow_id for each in page.executions]
+        if not page.next_page_token:
+            return found
+        request.next_page_token = page.next_page_token
 
 
 class RolloutOwners:

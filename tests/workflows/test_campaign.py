@@ -1,9 +1,15 @@
 """A campaign's slots: filled while there is anything to start, over chunks of its items and long histories."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionName
+from temporalio.api.enums.v1 import HistoryEventFilterType
+from temporalio.api.enums.v1.workflow_pb2 import PENDING_ACTIVITY_STATE_STARTED
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
 
 from clotho.embedded.temporal_binary import temporal_binary
@@ -179,6 +185,47 @@ async def test_a_campaign_continues_as_new_under_running_groups(
     for item in range(groups):
         (only,) = await runs_of(cluster, group_id("long", item))
         assert only.status is WorkflowExecutionStatus.COMPLETED
+
+
+@pytest.mark.slow
+async def test_a_campaign_leaves_polls_of_its_namespace_to_others(folder: Path, slow: Holding) -> None:
+    """It polled for each group, beyond what Temporal allows: refusals and new attempts took most of the server."""
+    groups, most = 60, 25
+    slow.hold(b'"task ')
+    config = {
+        **DYNAMIC_CONFIG,
+        "limit.historyCount.suggestContinueAsNew": LONG,
+        "frontend.namespaceCount": most,
+    }
+    log = folder / "temporal-few-polls.log"
+    async with (
+        TemporalServer(await temporal_binary(), log, ui_port=None, dynamic_config=config) as server,
+        cluster_in(server, folder / "few-polls", "few-polls") as cluster,
+        serving(slow) as url,
+    ):
+        await cluster.start_worker()
+        handle = await start(cluster, "many", url, groups=groups, max_open_groups=groups)
+
+        async def adopted_all() -> bool:
+            progress = await handle.query("progress", result_type=CampaignProgress)
+            now = (await cluster.client.get_workflow_handle(campaign_id("many")).describe()).raw_description
+            following = [
+                step for step in now.pending_activities if step.state == PENDING_ACTIVITY_STATE_STARTED
+            ]
+            return progress.running == groups and bool(following)
+
+        await eventually(adopted_all, "all groups open, and adopted ones followed")
+        poll = GetWorkflowExecutionHistoryRequest(
+            namespace=cluster.client.namespace,
+            execution=WorkflowExecutionName(workflow_id=group_id("many", 0)),
+            wait_new_event=True,
+            history_event_filter_type=HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT,
+        )
+        ask = cluster.client.workflow_service.get_workflow_execution_history
+        await asyncio.gather(*(ask(poll, timeout=timedelta(seconds=5)) for _ in range(most // 2)))
+        slow.release.set()
+        done = await handle.result()
+    assert (done.scored, done.failed) == (groups, 0)
 
 
 async def test_the_priority_of_a_run_is_that_of_all_its_workflows(cluster: Cluster, slow: Holding) -> None:

@@ -19,9 +19,9 @@ from tests.workflows.scripts import run, say
 TURNS = 6
 
 
-def script(latency: float = 0.0) -> Script:
-    turns: tuple[ScriptedTurn, ...] = (*[run("true")] * (TURNS - 1), say("Done."))
-    return Script(conversations=(Conversation(variants=(turns,)),), latency=latency)
+def script(latency: float = 0.0, turns: int = TURNS) -> Script:
+    said: tuple[ScriptedTurn, ...] = (*[run("true")] * (turns - 1), say("Done."))
+    return Script(conversations=(Conversation(variants=(said,)),), latency=latency)
 
 
 def model_queue(cluster: Cluster, number: int) -> str:
@@ -37,21 +37,24 @@ async def test_slow_turns_are_regular_activities(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-async def test_a_slow_turn_lets_the_next_one_be_silent_for_longer(cluster: Cluster) -> None:
+async def test_a_slow_turn_lets_the_next_ones_be_silent_for_longer(cluster: Cluster) -> None:
+    """Those of its rollout, and those of rollouts that begin after it."""
     own = TaskQueues()
     queues = own.model_copy(
         update={"model": own.model.model_copy(update={"heartbeat_timeout": timedelta(seconds=1)})}
     )
-    async with serving(ScriptedModel(script(latency=5.0))) as url:
-        await (await start(cluster, "silent", url, task_queues=queues)).result()
-    allowed = [
+    async with serving(ScriptedModel(script(latency=5.0, turns=3))) as url:
+        for run_name in ("silent", "silent-later"):
+            await (await start(cluster, run_name, url, task_queues=queues)).result()
+    first, *later = [
         event.activity_task_scheduled_event_attributes.heartbeat_timeout.ToTimedelta().total_seconds()
-        for event in await events_of(cluster, "silent/g000000/r0")
+        for run_name in ("silent", "silent-later")
+        for event in await events_of(cluster, f"{run_name}/g000000/r0")
         if event.activity_task_scheduled_event_attributes.activity_type.name == "sample_turn"
     ]
-    assert len(allowed) == TURNS
-    assert allowed[0] == 1.0
-    assert all(1.25 <= seconds <= 4 for seconds in allowed[1:]), allowed
+    assert first == 1.0
+    assert len(later) == 2 * 3 - 1
+    assert all(1.25 <= seconds <= 4 for seconds in later), later
 
 
 @pytest.mark.slow
