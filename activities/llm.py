@@ -17,7 +17,7 @@ from activities.turn_claims import TurnClaims, TurnLook
 from clotho import failpoints
 from clotho.errors import ContextOverflow, InvalidInput, TokenizerUnavailable
 from clotho.identifiers.hashed import derived_seed
-from clotho.identifiers.ids import displayable, run_of
+from clotho.identifiers.ids import depth_of, displayable, run_of
 from clotho.identifiers.rollout_keys import process_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
@@ -255,8 +255,15 @@ class Model:
         call = _call(request, inputs)
         try:
             info = activity.info()
-            priority = info.priority.priority_key
-            async with self._pacer.permit(endpoint, request.rollout, info.attempt, priority) as permit:
+            permit_wanted = self._pacer.permit(
+                endpoint,
+                request.rollout,
+                info.attempt,
+                info.priority.priority_key,
+                # one that another rollout waits for is part of that one
+                begun=request.turn > 0 or depth_of(request.rollout) > 0,
+            )
+            async with permit_wanted as permit:
                 if reason_among(await self._pauses.of(request.run), request.rollout) is not None:
                     raise TurnPaused  # while it waited
                 backend = self._backends(manifest, permit.server)

@@ -1,4 +1,8 @@
-"""Requests that wait for a permit: each run has its share of the permits, however many requests it has queued."""
+"""Requests that wait for a permit: each run has its share of the permits, however many requests it has queued.
+
+Within a run, those of rollouts that have begun come first: few rollouts that end soon hold fewer sandboxes, leave
+their conversations in the server's cache, and bring a trainer what its current model wrote.
+"""
 
 import asyncio
 from collections import deque
@@ -9,12 +13,18 @@ USUAL_PRIORITY, LEAST_PRIORITY = 3, 5
 
 @dataclass
 class Line:
-    """The requests of one run, in their order."""
+    """The requests of one run: those of begun rollouts, and of others, each in their order."""
 
     passed: float
     """Requests that were let in, over the run's weight: the run with the least is next."""
-    requests: deque[asyncio.Future[None]] = field(default_factory=deque)
+    begun: deque[asyncio.Future[None]] = field(default_factory=deque)
+    others: deque[asyncio.Future[None]] = field(default_factory=deque)
     weight: int = 1
+
+    @property
+    def next(self) -> deque[asyncio.Future[None]]:
+        """Where its next request is, if any waits."""
+        return self.begun or self.others
 
 
 class FairQueue:
@@ -26,35 +36,37 @@ class FairQueue:
         """That of the run whose request was let in last: who waited for nothing meanwhile has saved nothing."""
 
     def __len__(self) -> int:
-        return sum(len(line.requests) for line in self._lines.values())
+        return sum(len(line.begun) + len(line.others) for line in self._lines.values())
 
-    def add(self, run: str, priority: int | None, request: asyncio.Future[None]) -> None:
+    def add(self, run: str, priority: int | None, request: asyncio.Future[None], *, begun: bool) -> None:
+        """`begun` tells whether its rollout has."""
         line = self._lines.setdefault(run, Line(self._passed))
         line.passed = max(line.passed, self._passed)
         line.weight = 1 + LEAST_PRIORITY - (priority or USUAL_PRIORITY)
-        line.requests.append(request)
+        (line.begun if begun else line.others).append(request)
 
     def remove(self, request: asyncio.Future[None]) -> None:
         """Take out a request that no longer waits, if it is there."""
         for line in self._lines.values():
-            if request in line.requests:
-                line.requests.remove(request)
+            for requests in (line.begun, line.others):
+                if request in requests:
+                    requests.remove(request)
 
     @property
     def first(self) -> asyncio.Future[None]:
-        return self._next_line().requests[0]
+        return self._next_line().next[0]
 
     def _next_line(self) -> Line:
-        return min((line for line in self._lines.values() if line.requests), key=lambda line: line.passed)
+        return min((line for line in self._lines.values() if line.next), key=lambda line: line.passed)
 
     def pop(self) -> asyncio.Future[None]:
         """Take the first request out."""
         line = self._next_line()
         self._passed = line.passed
         line.passed += 1 / line.weight
-        request = line.requests.popleft()
+        request = line.next.popleft()
         for run, each in list(self._lines.items()):
             # a run that is ahead stays known: forgotten, it would be let in anew as if it had had nothing
-            if not each.requests and each.passed <= self._passed:
+            if not each.next and each.passed <= self._passed:
                 del self._lines[run]
         return request

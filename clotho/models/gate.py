@@ -85,8 +85,11 @@ class Gate:
         """Whether the server isn't down; one that was is first tried with one request."""
         return not (self.is_down(now) or (self._failures >= LAST_STRAW and self.in_use))
 
-    async def acquire(self, run: str, priority: int | None = None) -> None:
-        """Wait for a permit. Raises ModelUnavailable when this process stops first."""
+    async def acquire(self, run: str, priority: int | None = None, *, begun: bool = False) -> None:
+        """Wait for a permit, for a rollout that has `begun`, or has not.
+
+        Raises ModelUnavailable when this process stops first.
+        """
         now = asyncio.get_running_loop().time()
         self.used_at = now
         # a permit that is free while others wait is theirs
@@ -94,7 +97,7 @@ class Gate:
             self.in_use += 1
             return
         permit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(run, priority, permit)
+        self._waiting.add(run, priority, permit, begun=begun)
         try:
             await permit
         except asyncio.CancelledError:

@@ -79,15 +79,22 @@ class Pacer:
 
     @asynccontextmanager
     async def permit(
-        self, endpoint: Endpoint, rollout: str, attempt: int, priority: int | None = None
+        self,
+        endpoint: Endpoint,
+        rollout: str,
+        attempt: int,
+        priority: int | None = None,
+        *,
+        begun: bool = False,
     ) -> AsyncIterator["Permit"]:
         """Wait for a permit for one of the endpoint's servers, hold it, and learn from how the request ends.
 
-        Runs share what a server takes, by their `priority`: from 1, which comes first, to 5; None is 3.
+        Runs share what a server takes, by their `priority`: from 1, which comes first, to 5; None is 3. Within a
+        run, rollouts that have `begun` come first.
 
         Raises ModelUnavailable when this process stops.
         """
-        server, paced = await self._admitted(endpoint, rollout, attempt, priority)
+        server, paced = await self._admitted(endpoint, rollout, attempt, priority, begun)
         meter, width, taken = self._meter(server), paced.width, 0.0
         permit = Permit(server)
         try:
@@ -139,7 +146,7 @@ class Pacer:
             meter.stop()
 
     async def _admitted(
-        self, endpoint: Endpoint, rollout: str, attempt: int, priority: int | None
+        self, endpoint: Endpoint, rollout: str, attempt: int, priority: int | None, begun: bool
     ) -> tuple[Endpoint, PacedServer]:
         """A server with a permit; another one if it went down while the request waited."""
         while True:
@@ -147,7 +154,7 @@ class Pacer:
                 raise ModelUnavailable(STOPPING)
             server = self.choose(endpoint, rollout, attempt)
             paced = await self._paced(server)
-            await paced.gate.acquire(run_of(rollout), priority)
+            await paced.gate.acquire(run_of(rollout), priority, begun=begun)
             # it may have waited for minutes; where all are down, `choose` returns this one again: then it is asked
             is_down = paced.gate.is_down(asyncio.get_running_loop().time())
             if not is_down or self.choose(endpoint, rollout, attempt) == server:

@@ -225,6 +225,27 @@ async def test_runs_share_what_a_server_takes(priority: int | None, shares: tupl
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
+async def test_rollouts_that_have_begun_go_before_others_of_their_run() -> None:
+    """In their order; other runs keep their shares."""
+    gate, let_in = Gate(1, Room(500)), list[str]()
+    await gate.acquire("busy")
+
+    async def ask(run: str, name: str, begun: bool) -> None:
+        await gate.acquire(run, begun=begun)
+        let_in.append(name)
+
+    asked = [("a", "a new", False), ("b", "b new", False), ("a", "a 1", True), ("a", "a 2", True)]
+    waiting = [asyncio.create_task(ask(*each)) for each in asked]
+    await asyncio.sleep(0)
+    waiting[2].cancel()
+    await asyncio.sleep(0)
+    for _ in range(3):
+        gate.release()
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert let_in == ["a 2", "b new", "a new"]
+
+
 async def test_a_request_that_waits_for_room_holds_no_permit() -> None:
     room = Room(1)
     busy, other = Gate(5, room), Gate(1, room)
