@@ -32,11 +32,13 @@ from clotho.identifiers.ids import group_id, rollout_id
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.rollouts.turn import TurnEntry
+from clotho.temporal.search_attributes import RUN as RUN_ATTRIBUTE
 from clotho.testing.script import Conversation, Script
 from tests.cluster import Cluster, cluster_in
 
 BEGIN, END = "<!-- scale: begin -->", "<!-- scale: end -->"
 RUN, NAMESPACE = "scale", "scale"
+GROUP_SIZE = 8
 LOOK_SECONDS = 2.0
 HISTORIES = 300
 """Rollouts whose histories are read for workflow tasks that timed out; they are taken at equal distances."""
@@ -56,6 +58,8 @@ class Peaks:
     """The most that was seen of each at any look."""
 
     memory: dict[str, int] = field(default_factory=dict)
+    open: int = 0
+    """Rollouts."""
     backlog: int = 0
     oldest: float = 0.0
     looks: int = 0
@@ -72,7 +76,9 @@ class Peaks:
             used = await asyncio.to_thread(memory_bytes, process)
             self.memory[part] = max(used, self.memory.get(part, 0))
         self.looks += 1
+        running = f"{RUN_ATTRIBUTE} = '{RUN}' AND WorkflowType = 'Rollout' AND ExecutionStatus = 'Running'"
         try:
+            self.open = max(self.open, (await cluster.client.count_workflows(running)).count)
             states = await queue_states(cluster.client)
         except RPCError:
             self.unanswered += 1
@@ -123,14 +129,14 @@ async def measure(size: Size) -> list[Row]:
                     RUN,
                     url,
                     environment=LOOP,
-                    groups=size.rollouts,
-                    group_size=1,
-                    max_open_groups=size.rollouts,
+                    groups=size.rollouts // GROUP_SIZE,
+                    group_size=GROUP_SIZE,
+                    max_open_groups=size.rollouts // GROUP_SIZE,
                     task_queues=TaskQueues(),
                 )
                 done = await handle.result()
                 seconds, cpu = time.perf_counter() - clock, cpu_seconds() - used
-            assert done.scored == size.rollouts, done
+            assert done.scored == size.rollouts // GROUP_SIZE, done
             timed_out = await timed_out_tasks(cluster.client, size)
             gaps = await gaps_between_turns(cluster, size)
     return rows_of(size, peaks, seconds, cpu, timed_out, gaps)
@@ -138,7 +144,8 @@ async def measure(size: Size) -> list[Row]:
 
 def looked_at(size: Size) -> list[str]:
     step = max(1, size.rollouts // HISTORIES)
-    return [rollout_id(group_id(RUN, group), 0) for group in range(0, size.rollouts, step)]
+    numbers = range(0, size.rollouts, step)
+    return [rollout_id(group_id(RUN, each // GROUP_SIZE), each % GROUP_SIZE) for each in numbers]
 
 
 async def timed_out_tasks(client: Client, size: Size) -> int:
@@ -164,7 +171,8 @@ async def gaps_between_turns(cluster: Cluster, size: Size) -> list[float]:
 def rows_of(
     size: Size, peaks: Peaks, seconds: float, cpu: float, timed_out: int, gaps: list[float]
 ) -> list[Row]:
-    what = f"{size.rollouts:,} rollouts at once, {size.turns} turns of {size.seconds:g} s"
+    groups = f"{size.rollouts // GROUP_SIZE:,} groups of {GROUP_SIZE}"
+    what = f"{size.rollouts:,} rollouts at once in {groups}, {size.turns} turns of {size.seconds:g} s"
     least = size.turns * size.seconds
     middle, late = statistics.median(gaps), gaps[int(len(gaps) * 0.99)]
     memory = ", ".join(f"{part} {used / 2**20:,.0f} MiB" for part, used in peaks.memory.items())
@@ -173,6 +181,7 @@ def rows_of(
             f"{what}, {size.processes} worker processes: time",
             f"{seconds:.0f} s, of which turns {least:.0f} s",
         ),
+        Row("… most of them open at once", f"{peaks.open:,}"),
         Row("… CPU of workers, server and database a rollout", f"{cpu / size.rollouts * 1e3:.0f} ms"),
         Row(f"… workflow tasks that timed out, of {len(looked_at(size))} rollouts", f"{timed_out}", "0"),
         Row(
@@ -190,7 +199,7 @@ def markdown(rows: list[Row], before: str) -> str:
     sizes: dict[str, list[str]] = {}
     for line in [*before.splitlines(), *(f"| {row.what} | {row.figure} | {row.aim} |" for row in rows)]:
         # "| 1,000 rollouts at once, …" begins a size, whose further rows begin with "…"
-        if " rollouts at once, " in line:
+        if " rollouts at once in " in line:
             size = line.partition(" rollouts ")[0]
             sizes[size] = [line]
         elif line.startswith("| …"):
