@@ -198,7 +198,7 @@ def markdown(rows: list[Row], before: str) -> str:
     """The table: rows of other sizes than that of `rows` are those of the table `before`."""
     sizes: dict[str, list[str]] = {}
     for line in [*before.splitlines(), *(f"| {row.what} | {row.figure} | {row.aim} |" for row in rows)]:
-        # "| 1,000 rollouts at once, …" begins a size, whose further rows begin with "…"
+        # "| 1,000 rollouts at once in …" begins a size, whose further rows begin with "…"
         if " rollouts at once in " in line:
             size = line.partition(" rollouts ")[0]
             sizes[size] = [line]
