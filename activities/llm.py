@@ -50,6 +50,9 @@ from clotho.runs.trainer_steps import known_step
 from clotho.tools import delegate_task
 from clotho.tools.command_preview import CommandPreviews
 
+HEARTBEATS_A_SECOND = 10
+"""Of a process's turns, about: each is a write of Temporal's, and takes 5 ms of its server and database."""
+
 log = logging.getLogger("clotho")
 
 
@@ -97,6 +100,8 @@ class Model:
         self._capabilities: dict[str, ServerCapabilities] = {}
         self._noted: dict[tuple[str, str], ServerCapabilities] = {}
         self._steps = TTLCache(partial(known_step, journal))
+        self._under_way = 0
+        """Turns that this process samples, or whose requests wait here."""
 
     @activity.defn
     async def sample_first_turn(self, request: FirstTurnRequest) -> RolloutStart:
@@ -123,7 +128,7 @@ class Model:
             model_queue=chosen.queue,
             acquire_at_start=early,
             turn=turn,
-            turn_seconds=seconds,
+            silence=self._silence(seconds),
             program=program,
         )
 
@@ -151,7 +156,21 @@ class Model:
         endpoint = await self._endpoints.of(run_of(rollout))
         return 0.0 if endpoint is None else self._pacer.likely_seconds(endpoint, rollout)
 
+    def _silence(self, seconds: float) -> int:
+        """Whole seconds for which a turn that is likely to take `seconds` may be silent: a quarter of them.
+
+        Longer where many turns are under way: their heartbeats would leave Temporal no time for anything else.
+        """
+        return int(max(seconds / 4, self._under_way / HEARTBEATS_A_SECOND))
+
     async def _turn(self, request: TurnRequest) -> TurnResult | None:
+        self._under_way += 1
+        try:
+            return await self._found_or_sampled(request)
+        finally:
+            self._under_way -= 1
+
+    async def _found_or_sampled(self, request: TurnRequest) -> TurnResult | None:
         key = turn_key(request.rollout, request.turn)
         try:
             turn = await self._journal.once_from(
@@ -175,7 +194,8 @@ class Model:
         next_home = turn.next_home if turn.next_home != self._queue else ""
         if next_home and not await self._claims.served(next_home):
             next_home = ""  # what is sent there would wait in its queue before anyone looks
-        return result.model_copy(update={"cost": cost, "next_home": next_home})
+        silence = self._silence(result.seconds)
+        return result.model_copy(update={"cost": cost, "next_home": next_home, "silence": silence})
 
     async def _cost(self, run: str, turn: TurnEntry, limits: Limits) -> float:
         """The cost of a turn in dollars, where rollouts have a budget of them."""

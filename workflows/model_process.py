@@ -45,15 +45,15 @@ class ModelProcess:
         """Whether this workflow's process calls models, as far as is known."""
         self._quick = 0.0
         """Share of quick turns, of which each counts twice as much as the one before."""
-        self._seconds = 0.0
-        """The next turn's likely time: that of the last one, or of the process's last answers."""
+        self._silence = 0
+        """Seconds for which the next turn may be silent."""
 
     async def begin(self, request: FirstTurnRequest) -> RolloutStart:
         """Look up the rollout's end; without one, choose a process, which may sample the first turn."""
         what = f"turn {request.turn}" if request.sample else "look up end, choose model process"
         start = await self._run_here_first(Model.sample_first_turn, request, what)
         self.queue = start.model_queue
-        self._seconds = start.turn_seconds
+        self._silence = start.silence
         if start.turn is not None:
             self._note(start.turn)
         return start
@@ -70,7 +70,7 @@ class ModelProcess:
     def _note(self, turn: TurnResult) -> None:
         self.queue = turn.next_home or self.queue
         self._quick = (self._quick + (turn.seconds < QUICK_SECONDS)) / 2
-        self._seconds = turn.seconds
+        self._silence = turn.silence
 
     async def _run_here_first(
         self, activity: Callable[[Any, Request], Coroutine[Any, Any, Result]], request: Request, what: str
@@ -95,7 +95,7 @@ class ModelProcess:
             # in the queue that all processes serve, a long wait tells of no single one
             waits = None if self.queue is None else QUEUE_TIMEOUT
             try:
-                return await run_activity(activity, request, own.with_patience(self._seconds), what, waits)
+                return await run_activity(activity, request, own.with_patience(self._silence), what, waits)
             except ActivityError as error:
                 if (beginner := queue_of_beginner(error)) is not None:
                     self.queue = beginner

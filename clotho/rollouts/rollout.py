@@ -228,8 +228,8 @@ class RolloutStart(FrozenModel):
     """Whether a program acts, which asks for each turn."""
     turn: Annotated[TurnResult | None, WHERE_SET] = None
     """The first turn, if it was sampled."""
-    turn_seconds: Annotated[float, WHERE_SET] = 0.0
-    """The likely time of the first turn, if it wasn't: what the process's last answers took; 0 if unknown."""
+    silence: Annotated[int, WHERE_SET] = 0
+    """Seconds for which the first turn may be silent, if it wasn't; 0 as usual."""
 
 
 class ConcludeRequest(FrozenModel):

@@ -19,12 +19,11 @@ class ActivityQueue(FrozenModel):
         return self.model_copy(update={"queue": queue})
 
     def with_patience(self, seconds: float) -> "ActivityQueue":
-        """A copy in which a quarter of `seconds`, a step's likely time, may pass in silence.
+        """A copy in which `seconds` may pass in silence, at most four times as many as here.
 
-        At most four times as much as here. Each heartbeat is a write of Temporal's: those of many slow turns cost
-        more than the turns themselves.
+        Each heartbeat is a write of Temporal's: those of many slow turns cost more than the turns themselves.
         """
-        longer = min(timedelta(seconds=seconds / 4), 4 * self.heartbeat_timeout)
+        longer = min(timedelta(seconds=seconds), 4 * self.heartbeat_timeout)
         return self.model_copy(update={"heartbeat_timeout": max(self.heartbeat_timeout, longer)})
 
 

@@ -65,6 +65,8 @@ class TurnResult(FrozenModel):
     """US dollars, where the rollout has a budget of them."""
     next_home: Annotated[str, WHERE_SET] = ""
     """The turn's `TurnEntry.next_home`, where that isn't the process that returns this."""
+    silence: Annotated[int, WHERE_SET] = 0
+    """Seconds for which the next turn may be silent; 0 as usual."""
     defective_calls: Annotated[int, WHERE_SET] = 0
     """Calls that are not run, or not as the model wrote them."""
 
