@@ -36,25 +36,54 @@ async def test_slow_turns_are_regular_activities(cluster: Cluster) -> None:
     assert [step for step in found if step.startswith("turn")] == [f"turn {turn}" for turn in range(TURNS)]
 
 
+def often_silent() -> TaskQueues:
+    """Turns whose heartbeats are due every second."""
+    own = TaskQueues()
+    seconds = {"heartbeat_timeout": timedelta(seconds=1)}
+    return own.model_copy(update={"model": own.model.model_copy(update=seconds)})
+
+
+async def silences(cluster: Cluster, rollout: str) -> list[float]:
+    """Seconds for which each of a rollout's turns was allowed to be silent."""
+    return [
+        event.activity_task_scheduled_event_attributes.heartbeat_timeout.ToTimedelta().total_seconds()
+        for event in await events_of(cluster, rollout)
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "sample_turn"
+    ]
+
+
 @pytest.mark.slow
 async def test_a_slow_turn_lets_the_next_ones_be_silent_for_longer(cluster: Cluster) -> None:
     """Those of its rollout, and those of rollouts that begin after it."""
-    own = TaskQueues()
-    queues = own.model_copy(
-        update={"model": own.model.model_copy(update={"heartbeat_timeout": timedelta(seconds=1)})}
-    )
     async with serving(ScriptedModel(script(latency=8.5, turns=2))) as url:
-        for run_name in ("silent", "silent-later"):
-            await (await start(cluster, run_name, url, task_queues=queues)).result()
+        for name in ("silent", "silent-later"):
+            await (await start(cluster, name, url, task_queues=often_silent())).result()
     first, *later = [
-        event.activity_task_scheduled_event_attributes.heartbeat_timeout.ToTimedelta().total_seconds()
-        for run_name in ("silent", "silent-later")
-        for event in await events_of(cluster, f"{run_name}/g000000/r0")
-        if event.activity_task_scheduled_event_attributes.activity_type.name == "sample_turn"
+        seconds
+        for name in ("silent", "silent-later")
+        for seconds in await silences(cluster, f"{name}/g000000/r0")
     ]
     assert first == 1.0
     assert len(later) == 2 * 2 - 1
     assert all(2 <= seconds <= 4 for seconds in later), later
+
+
+@pytest.mark.slow
+async def test_turns_beside_many_others_may_be_silent_for_longer(cluster: Cluster) -> None:
+    model, many = Holding(script(turns=1), held=after_turns(0)), 60
+    async with serving(model) as url:
+        handle = await start(cluster, "beside", url, group_size=many, task_queues=often_silent())
+        names = [f"beside/g000000/r{number}" for number in range(many)]
+
+        async def all_asked() -> bool:
+            return all([await silences(cluster, name) for name in names])
+
+        await eventually(all_asked, "a turn of each rollout")
+        model.release.set()
+        await handle.result()
+    allowed = sorted([(await silences(cluster, name))[0] for name in names])
+    assert allowed[0] == 1.0, "the first one is alone"
+    assert 3 <= allowed[-1] <= 4
 
 
 @pytest.mark.slow
