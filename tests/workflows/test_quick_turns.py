@@ -9,6 +9,7 @@ import pytest
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import read_end
+from clotho.temporal.states import is_running
 from clotho.testing.script import Conversation, Script, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import Cluster
@@ -70,13 +71,14 @@ async def test_a_slow_turn_lets_the_next_ones_be_silent_for_longer(cluster: Clus
 
 @pytest.mark.slow
 async def test_turns_beside_many_others_may_be_silent_for_longer(cluster: Cluster) -> None:
-    model, many = Holding(script(turns=1), held=after_turns(0)), 60
+    model, many = Holding(script(turns=1), held=b'"task '), 60
     async with serving(model) as url:
         handle = await start(cluster, "beside", url, group_size=many, task_queues=often_silent())
         names = [f"beside/g000000/r{number}" for number in range(many)]
 
         async def all_asked() -> bool:
-            return all([await silences(cluster, name) for name in names])
+            begun = [await is_running(cluster.client, name) for name in names]
+            return all(begun) and all([await silences(cluster, name) for name in names])
 
         await eventually(all_asked, "a turn of each rollout")
         model.release.set()
