@@ -1,7 +1,7 @@
 """Which groups of a run have closed, looked up for all of them at once.
 
-A poll for each would exceed what Temporal allows a namespace: with 4,000 open groups its refusals, and the attempts
-after them, took more of the server than the groups did.
+A poll for each would exceed what Temporal allows a namespace: with 4,000 open groups it refused most of them, over
+and over, and hardly any group could be started beside that.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from temporalio.client import Client
 
 from clotho.temporal.search_attributes import RUN
-from clotho.temporal.states import all_workflow_ids
+from clotho.temporal.states import workflow_ids
 
 LOOK_SECONDS = 1.0
 """Between two looks of this process at a run's groups, at least."""
@@ -35,6 +35,6 @@ class Closings:
         await asyncio.sleep(self._next.get(run, 0.0) - clock())
         began = clock()
         query = f"{RUN} = '{run}' AND WorkflowType = 'RolloutGroup' AND ExecutionStatus = 'Running'"
-        running = set(await all_workflow_ids(self._client, query))
+        running = set(await workflow_ids(self._client, query))
         self._next[run] = clock() + max(LOOK_SECONDS, (clock() - began) / LOOKS_SHARE)
         return [group for group in groups if group not in running]

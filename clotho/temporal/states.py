@@ -98,20 +98,16 @@ def verifying_seconds(execution: WorkflowExecutionDescription, now: datetime) ->
 
 
 async def workflow_ids(client: Client, query: str, limit: int | None = None) -> list[str]:
-    """The ids of the workflows that visibility lists, the latest first."""
-    return [execution.id async for execution in client.list_workflows(query, limit=limit)]
-
-
-async def all_workflow_ids(client: Client, query: str) -> list[str]:
-    """The ids of all workflows that visibility lists, in pages as large as Temporal makes them."""
-    # the SDK's own listing reads each workflow's attributes, too: many times the work
-    request = ListWorkflowExecutionsRequest(namespace=client.namespace, query=query, page_size=PAGE)
+    """The ids of the workflows that visibility lists, the latest first; at most `limit`, if given."""
+    # not the SDK's listing, which makes an object of each workflow's attributes: there may be ten thousand
+    size = PAGE if limit is None else min(PAGE, limit)
+    request = ListWorkflowExecutionsRequest(namespace=client.namespace, query=query, page_size=size)
     found: list[str] = []
     while True:
         page = await client.workflow_service.list_workflow_executions(request, retry=True)
         found += [each.execution.workflow_id for each in page.executions]
-        if not page.next_page_token:
-            return found
+        if not page.next_page_token or (limit is not None and len(found) >= limit):
+            return found[:limit]
         request.next_page_token = page.next_page_token
 
 
