@@ -5,7 +5,7 @@ With `--only` the document keeps the rows of the other sections.
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 
 from rich.console import Console
@@ -73,17 +73,16 @@ OTHERS: dict[str, Callable[[], Awaitable[list[Row]]]] = {
 SECTIONS = (*LOOP, *OTHERS)
 
 
-async def measure(sections: Collection[str]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
+async def measure(sections: Collection[str]) -> AsyncIterator[tuple[str, list[Row]]]:
+    """Each section's rows as soon as they are measured: a run of an hour keeps them when a later section fails."""
     wanted = {name: run for name, run in LOOP.items() if name in sections}
     if wanted:
         async with loop.bench() as measured:
             for name, run in wanted.items():
-                found[name] = await _with_speed(run(measured))
+                yield name, await _with_speed(run(measured))
     for name, alone in OTHERS.items():
         if name in sections:
-            found[name] = await _with_speed(alone())
-    return found
+            yield name, await _with_speed(alone())
 
 
 async def _with_speed(measured: Awaitable[list[Row]]) -> list[Row]:
@@ -109,6 +108,22 @@ def markdown(found: dict[str, list[Row]], before: str) -> str:
     return "\n".join(lines)
 
 
+def write(document: Path, found: dict[str, list[Row]]) -> None:
+    head, _, rest = document.read_text().partition(BEGIN)
+    before, _, tail = rest.partition(END)
+    document.write_text(f"{head}{BEGIN}\n{markdown(found, before)}\n{END}{tail}")
+
+
+async def run(sections: Collection[str], document: Path | None) -> None:
+    table = Table("", "", "measured", "aim", title=machine())
+    async for section, rows in measure(sections):
+        for row in rows:
+            table.add_row(section, row.what, row.figure, row.aim)
+        if document:
+            write(document, {section: rows})
+    Console().print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument(
@@ -116,16 +131,7 @@ def main() -> None:
     )
     parser.add_argument("--write", type=Path, help="a document with the marks between which the table goes")
     options = parser.parse_args()
-    found = asyncio.run(measure(options.only or SECTIONS))
-    table = Table("", "", "measured", "aim", title=machine())
-    for name, rows in found.items():
-        for row in rows:
-            table.add_row(name, row.what, row.figure, row.aim)
-    Console().print(table)
-    if options.write:
-        head, _, rest = options.write.read_text().partition(BEGIN)
-        before, _, tail = rest.partition(END)
-        options.write.write_text(f"{head}{BEGIN}\n{markdown(found, before)}\n{END}{tail}")
+    asyncio.run(run(options.only or SECTIONS, options.write))
 
 
 if __name__ == "__main__":
