@@ -19,11 +19,18 @@ import typer
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.runtime import Runtime
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
+from temporalio.worker import (
+    PollerBehaviorAutoscaling,
+    PollerBehaviorSimpleMaximum,
+    UnsandboxedWorkflowRunner,
+    Worker,
+    WorkerDeploymentConfig,
+)
 
 from activities.budgets import BudgetWatch
 from activities.host import Activities, Host, local_activities
 from activities.llm import Model
+from activities.load import LoadInterceptor
 from activities.notices import Hooks
 from activities.pauses import PauseActivities
 from activities.presence import PresenceInterceptor
@@ -63,6 +70,7 @@ from clotho.processes.group import ProcessGroup, ProcessPlan, exit_status
 from clotho.processes.heartbeats import Heartbeats
 from clotho.processes.keys import keys_of, replace_process
 from clotho.processes.liveness import Liveness, Presence
+from clotho.processes.load import ProcessLoad
 from clotho.processes.roles import MOST_PROCESSES, ROLES, ProcessSlot, process_layout
 from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
 from clotho.rollouts.run import RunManifest
@@ -73,6 +81,7 @@ from clotho.sandbox.registry import BackendsBeside, open_backend
 from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels, served_namespace
+from clotho.temporal.workflow_slots import WorkflowSlots, workflow_tuner
 from clotho.tools.command_preview import CommandPreviews
 from clotho.worker_settings import WorkerSettings
 from workflows.registry import PINNED, UPGRADED
@@ -81,6 +90,8 @@ if TYPE_CHECKING:
     from clotho.models.backends import Backends
     from clotho.models.pacing import Pacer
 
+MOST_OWN_POLLERS = 10
+"""Requests for activities that a process has open on its own queue of turns."""
 WRITING_SECONDS = 10.0
 """Time beyond a drain for answers that have just come, and that the store has to take."""
 
@@ -108,6 +119,7 @@ class Composition:
     task_queues: TaskQueues
     metrics: Metrics
     heartbeats: Heartbeats
+    load: ProcessLoad
 
     def version(self, behavior: VersioningBehavior = VersioningBehavior.UNSPECIFIED) -> Versioned:
         """The version of all queues but those of one host or process, which serve every live version."""
@@ -128,20 +140,21 @@ class Composition:
             Worker(
                 self.client,
                 task_queue=queue,
-                interceptors=[PresenceInterceptor(self.heartbeats)],
+                interceptors=[PresenceInterceptor(self.heartbeats), LoadInterceptor(self.load)],
                 workflows=workflows,
                 activities=local,
                 # local steps alone: the activities' own queues have workers of their own
                 no_remote_activities=True,
-                max_concurrent_local_activities=sizes.max_local_steps,
+                tuner=workflow_tuner(
+                    WorkflowSlots(sizes.max_workflow_tasks, self.load), sizes.max_local_steps
+                ),
                 # tests replay histories in the SDK's sandbox, which refuses what isn't deterministic
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 # not Exception: that has NondeterminismError in it, and one bad deploy would fail every run
                 workflow_failure_exception_types=[ClothoError],
                 # below the number of open workflows, each step of one would replay its history
                 max_cached_workflows=sizes.max_cached_workflows,
-                max_concurrent_workflow_tasks=sizes.max_workflow_tasks,
-                max_concurrent_workflow_task_polls=sizes.workflow_pollers,
+                workflow_task_poller_behavior=_pollers(2, sizes.workflow_pollers),
                 sticky_queue_schedule_to_start_timeout=timedelta(seconds=sizes.cached_seconds),
                 graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
                 **self.version(behavior),
@@ -171,7 +184,7 @@ class Composition:
             return await backends.metrics(server, _key_of(server))
 
         sizes = self.settings.worker
-        return Pacer(self.journal, own_queue, sizes.rate_limits, metrics, sizes.max_model_calls)
+        return Pacer(self.journal, own_queue, sizes.rate_limits, metrics, sizes.max_model_calls, self.load)
 
     def model(
         self,
@@ -200,16 +213,20 @@ class Composition:
             own_queue: [model.sample_first_turn, model.sample_turn],
         }
         sizes = self.settings.worker
+        presence = PresenceInterceptor(self.heartbeats)
         return [
             Worker(
                 self.client,
                 task_queue=queue,
-                interceptors=[PresenceInterceptor(self.heartbeats)],
+                interceptors=[presence, LoadInterceptor(self.load)] if queue == own_queue else [presence],
                 activities=activities,
                 # The pacer bounds calls: turns that wait for one do so here, where runs share it, not in a queue
                 # that is given up after 15 s.
                 max_concurrent_activities=max(sizes.max_model_calls, sizes.max_cached_workflows),
-                max_concurrent_activity_task_polls=sizes.activity_pollers,
+                # a process that is frozen takes nobody else's work from its own queue
+                activity_task_poller_behavior=_pollers(1, MOST_OWN_POLLERS)
+                if queue == own_queue
+                else PollerBehaviorSimpleMaximum(sizes.activity_pollers),
                 # with the SDK's default of 0, a shutdown would have every call in flight paid for again
                 graceful_shutdown_timeout=timedelta(seconds=sizes.drain_seconds),
                 # Temporal allows 100 queues in a version: those of single processes would use them up
@@ -243,6 +260,11 @@ class Composition:
             )
             for queue, activities in served.items()
         ]
+
+
+def _pollers(least: int, most: int) -> PollerBehaviorAutoscaling:
+    """As many requests for tasks as the queue has work for."""
+    return PollerBehaviorAutoscaling(minimum=least, maximum=most, initial=least)
 
 
 def _key_of(server: Endpoint) -> str | None:
@@ -297,7 +319,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
     names: list[Liveness] = []
     counts: SandboxCounts | None = None
     heartbeats = Heartbeats(names, lambda: counts is not None and counts.held != 0)
-    parts = Composition(settings, client, journal, TaskQueues(), metrics, heartbeats)
+    parts = Composition(settings, client, journal, TaskQueues(), metrics, heartbeats, ProcessLoad())
     machine, version = machine_id(), settings.worker.build_id or metadata.version("clotho-rollouts")
     namespace = served_namespace(client)
     presence = Presence(journal, namespace)

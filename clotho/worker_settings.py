@@ -57,8 +57,8 @@ class WorkerSettings(FrozenModel):
     """Tokens of a streamed turn after which they are journalled. A killed process loses those after them."""
     write_ahead_seconds: float = 2.0
     """Seconds after which the new tokens of a streamed turn are journalled."""
-    workflow_pollers: int = Field(default=5, ge=2)
-    """Requests for workflow tasks that a process has open on each of its queues."""
+    workflow_pollers: int = Field(default=20, ge=2)
+    """Most requests for workflow tasks that a process has open on each of its queues: three while idle."""
     activity_pollers: int = Field(default=2, ge=1)
     """Requests for activities that a process has open on each of its queues. A process that is frozen takes as many
     attempts of an activity, one after another."""

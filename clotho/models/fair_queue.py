@@ -21,10 +21,9 @@ class Line:
     others: deque[asyncio.Future[None]] = field(default_factory=deque)
     weight: int = 1
 
-    @property
-    def next(self) -> deque[asyncio.Future[None]]:
-        """Where its next request is, if any waits."""
-        return self.begun or self.others
+    def next(self, begins: bool) -> deque[asyncio.Future[None]]:
+        """Where its next request is, if any waits; unless a rollout `begins`, that of one that has begun."""
+        return self.others if begins and not self.begun else self.begun
 
 
 class FairQueue:
@@ -52,21 +51,25 @@ class FairQueue:
                 if request in requests:
                     requests.remove(request)
 
-    @property
-    def first(self) -> asyncio.Future[None]:
-        return self._next_line().next[0]
+    def first(self, begins: bool) -> asyncio.Future[None] | None:
+        """The next request, if any waits; unless a rollout `begins`, that of one that has begun."""
+        line = self._next_line(begins)
+        return None if line is None else line.next(begins)[0]
 
-    def _next_line(self) -> Line:
-        return min((line for line in self._lines.values() if line.next), key=lambda line: line.passed)
-
-    def pop(self) -> asyncio.Future[None]:
-        """Take the first request out."""
-        line = self._next_line()
+    def pop(self, begins: bool) -> asyncio.Future[None]:
+        """Take the first request out, and let it in."""
+        line = self._next_line(begins)
+        if line is None:
+            raise IndexError("no request waits")
         self._passed = line.passed
         line.passed += 1 / line.weight
-        request = line.next.popleft()
+        request = line.next(begins).popleft()
         for run, each in list(self._lines.items()):
             # a run that is ahead stays known: forgotten, it would be let in anew as if it had had nothing
-            if not each.next and each.passed <= self._passed:
+            if not each.next(begins=True) and each.passed <= self._passed:
                 del self._lines[run]
         return request
+
+    def _next_line(self, begins: bool) -> Line | None:
+        waiting = (line for line in self._lines.values() if line.next(begins))
+        return min(waiting, key=lambda line: line.passed, default=None)

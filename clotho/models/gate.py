@@ -5,6 +5,7 @@ from collections import deque
 
 from clotho.errors import ModelUnavailable
 from clotho.models.fair_queue import FairQueue
+from clotho.processes.load import ProcessLoad
 
 QUICK_SECONDS = 1.8
 """Seconds of an answer up to which a turn is done in its workflow's process: an attempt there has 2 s."""
@@ -15,14 +16,23 @@ LONGEST_CLOSED_SECONDS = 60.0
 LAST_STRAW = 3
 """Failures in a row after which a server counts as down."""
 DOWN_SECONDS = 30.0
+LEAST_IN_USE = 4
+"""Requests of a server that are let in, however far this process is behind: something else may keep it busy."""
+BEGIN_SECONDS = 0.02
+"""Time between two rollouts that begin: what one costs shows a moment later."""
 STOPPING = "the worker stops; another one asks instead"
 
 
 class Room:
-    """At most `most` requests of a process at a time, whichever servers they are for."""
+    """At most `most` requests of a process at a time, whichever servers they are for.
 
-    def __init__(self, most: int) -> None:
+    Rollouts begin one after another, and none while the process is behind with those that it has begun.
+    """
+
+    def __init__(self, most: int, load: ProcessLoad) -> None:
         self._left = most
+        self._load = load
+        self._began_at = -BEGIN_SECONDS
         self._gates: deque[Gate] = deque()
 
     def add(self, gate: "Gate") -> None:
@@ -34,6 +44,18 @@ class Room:
             return False
         self._left -= 1
         return True
+
+    def may_begin(self, answer_seconds: float, now: float) -> bool:
+        """Whether a rollout may begin, with a model that takes `answer_seconds` for an answer."""
+        return now >= self._began_at + BEGIN_SECONDS and not self._load.is_behind(answer_seconds)
+
+    def begin(self, now: float) -> None:
+        """A rollout begins."""
+        self._began_at = now
+
+    def hold_back(self, gate: "Gate", holds: bool) -> None:
+        """Whether requests wait at `gate` because their rollouts may not begin yet."""
+        self._load.hold_back(gate, holds)
 
     def give_back(self) -> None:
         """Offer the place to the gates, beginning with another one each time."""
@@ -60,6 +82,8 @@ class Gate:
         self.used_at = 0.0
         self._closed_until = 0.0
         self._waiting = FairQueue()
+        self._next_look: asyncio.TimerHandle | None = None
+        """At requests that wait until their rollouts may begin."""
         self._failures = 0
         self._down_until = 0.0
         self._answers = 0
@@ -92,12 +116,14 @@ class Gate:
         """
         now = asyncio.get_running_loop().time()
         self.used_at = now
-        # a permit that is free while others wait is theirs
-        if not self._waiting and self._admits(now):
-            self.in_use += 1
+        # a permit that is free while others wait is theirs, unless their rollouts may not begin yet
+        before = self._waiting.first(begins=not begun)
+        if before is None and (begun or self._begins(now)) and self._admits(now):
+            self._let_in(begun, now)
             return
         permit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(run, priority, permit, begun=begun)
+        self.admit()
         try:
             await permit
         except asyncio.CancelledError:
@@ -115,21 +141,37 @@ class Gate:
         """Whether there is room for one more, whose place is taken then."""
         return self.in_use < self.limit and now >= self._closed_until and self._room.take()
 
+    def _begins(self, now: float) -> bool:
+        """Whether a rollout may make its first request."""
+        return self.in_use < LEAST_IN_USE or self._room.may_begin(self.seconds, now)
+
+    def _let_in(self, begun: bool, now: float) -> None:
+        self.in_use += 1
+        if not begun:
+            self._room.begin(now)
+
     def admit(self) -> None:
         """Let in as many as there is room for."""
         now = asyncio.get_running_loop().time()
         if self._waiting:
             # a server that nobody has used for long is looked at no more, and these wait for the next look
             self.used_at = now
-        while self._waiting:
-            # cancelled, and its task hasn't run since to take it out of the queue
-            if self._waiting.first.cancelled():
-                self._waiting.pop()
+        while (request := self._waiting.first(begins := self._begins(now))) is not None:
+            if request.cancelled():
+                self._waiting.remove(request)  # its task hasn't run since
             elif self._admits(now):
-                self.in_use += 1
-                self._waiting.pop().set_result(None)
+                self._let_in(request is self._waiting.first(begins=False), now)
+                self._waiting.pop(begins).set_result(None)
             else:
-                return
+                break
+        held_back = request is None and bool(self._waiting)
+        self._room.hold_back(self, held_back)
+        if held_back and self._next_look is None:
+            self._next_look = asyncio.get_running_loop().call_later(BEGIN_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._next_look = None
+        self.admit()
 
     def refuse(self, seconds: float | None) -> None:
         """Lower the limit to what the server still answers; where that is nothing, let none in for `seconds`."""
@@ -156,5 +198,5 @@ class Gate:
     def stop(self) -> None:
         """Send those that wait to another process."""
         while self._waiting:
-            if not (permit := self._waiting.pop()).cancelled():
+            if not (permit := self._waiting.pop(begins=True)).cancelled():
                 permit.set_exception(ModelUnavailable(STOPPING))

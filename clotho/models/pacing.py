@@ -23,6 +23,7 @@ from clotho.models.paced_server import PacedServer
 from clotho.models.rates import RateMeter
 from clotho.models.server_load import ServerLoad, server_load
 from clotho.models.width import FIRST_WIDTH, LEAST_BY_HINTS, adjusted
+from clotho.processes.load import ProcessLoad
 from clotho.worker_settings import RateLimit
 
 LOOK_SECONDS, CALM_LOOK_SECONDS = 1.0, 5.0
@@ -43,6 +44,7 @@ class Pacer:
     """The permits of this process, named `process`, for all model servers.
 
     `limits` maps the environment variable of a key to its limits; `most_calls` bounds the requests to all servers.
+    While this process is behind, by its `load`, no rollout makes its first request.
     """
 
     def __init__(
@@ -52,8 +54,9 @@ class Pacer:
         limits: Mapping[str, RateLimit],
         metrics: ReadMetrics,
         most_calls: int,
+        load: ProcessLoad,
     ) -> None:
-        self._room = Room(most_calls)
+        self._room = Room(most_calls, load)
         self._journal = journal
         self._process = process
         self._metrics = metrics

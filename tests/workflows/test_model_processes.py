@@ -25,6 +25,7 @@ from clotho.models.messages import ChatMessage
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import Liveness, Presence, heartbeat_age
+from clotho.processes.load import ProcessLoad
 from clotho.processes.roles import ProcessSlot
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.rollout import Prompt
@@ -153,7 +154,7 @@ def model_process(
     metrics: Metrics | None = None,
 ) -> Model:
     budgets = BudgetWatch(journal, cluster.client, queue)
-    pacer = Pacer(journal, queue, {}, no_metrics, most_calls)
+    pacer = Pacer(journal, queue, {}, no_metrics, most_calls, ProcessLoad())
     namespace = served_namespace(cluster.client)
     liveness = Liveness(journal, queue, namespace=namespace)
     claims = TurnClaims(journal, Presence(journal, namespace), liveness, queue)

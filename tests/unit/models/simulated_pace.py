@@ -1,6 +1,7 @@
 """Rollouts that ask a simulated model server through the pacers of several processes, in simulated time."""
 
 import asyncio
+import itertools
 import math
 import random
 import selectors
@@ -15,6 +16,7 @@ from clotho.journal import Journal
 from clotho.journal.store import Written
 from clotho.models.endpoint import Endpoint
 from clotho.models.pacing import Pacer
+from clotho.processes.load import ProcessLoad
 from clotho.testing.shared_speed import SharedSpeed
 
 MEDIAN_SECONDS, SIGMA, TOKENS_PER_SECOND = 1.64, 1.1, 50
@@ -103,9 +105,9 @@ class SimulatedServer:
 
 
 async def _rollout(pacer: Pacer, name: str, server: SimulatedServer, lengths: random.Random) -> None:
-    while True:
+    for turn in itertools.count():
         try:
-            async with pacer.permit(SERVER, name, 1) as permit:
+            async with pacer.permit(SERVER, name, 1, begun=turn > 0) as permit:
                 began = asyncio.get_running_loop().time()
                 seconds = MEDIAN_SECONDS * math.exp(SIGMA * lengths.gauss(0, 1))
                 permit.sampled_tokens = await server.ask(seconds)
@@ -128,7 +130,10 @@ async def _ask(
     server: SimulatedServer, rollouts: int, processes: int, seconds: int, changes: Mapping[int, Speed]
 ) -> None:
     store, lengths = MemoryStore(), random.Random(1)
-    pacers = [Pacer(Journal(store), f"p{number}", {}, _no_metrics, 2_000) for number in range(processes)]
+    pacers = [
+        Pacer(Journal(store), f"p{number}", {}, _no_metrics, 2_000, ProcessLoad())
+        for number in range(processes)
+    ]
     tasks = [asyncio.create_task(_look(pacer, 0.37 * number)) for number, pacer in enumerate(pacers)]
     tasks += [
         asyncio.create_task(_rollout(pacers[number % processes], f"run/g/r{number}", server, lengths))

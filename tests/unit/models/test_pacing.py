@@ -29,6 +29,7 @@ from clotho.models.pace_pages import LEASE_SECONDS, PacePages, ServerPage
 from clotho.models.pacing import Pacer, pace_texts
 from clotho.models.speed import Speed
 from clotho.models.width import FIRST_WIDTH, LEAST_BY_HINTS, Width
+from clotho.processes.load import ProcessLoad
 from clotho.testing.scripted_model import serving
 from clotho.worker_settings import RateLimit
 from tests.support import PATIENCE_SECONDS, eventually
@@ -81,7 +82,9 @@ async def process(
     async def metrics(server: Endpoint) -> bytes | None:
         return await http.get(f"{http.root}/metrics")
 
-    pacer = Pacer(Journal(FilesystemStore(folder)), name, limits or {}, metrics, most_calls=500)
+    pacer = Pacer(
+        Journal(FilesystemStore(folder)), name, limits or {}, metrics, most_calls=500, load=ProcessLoad()
+    )
     looking = asyncio.create_task(pacer.run())
     try:
         yield pacer
@@ -182,7 +185,7 @@ async def test_the_permits_of_a_killed_process_are_free_when_its_lease_ends(tmp_
 
 
 async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() -> None:
-    gate = Gate(1, Room(500))
+    gate = Gate(1, Room(500, ProcessLoad()))
     await gate.acquire("run")
     first, second, third = (asyncio.create_task(gate.acquire("run")) for _ in range(3))
     await asyncio.sleep(0)
@@ -205,7 +208,7 @@ async def test_a_permit_goes_to_the_next_when_the_one_that_waits_is_cancelled() 
 @pytest.mark.parametrize(("priority", "shares"), [(None, (10, 10)), (1, (10, 50))])
 async def test_runs_share_what_a_server_takes(priority: int | None, shares: tuple[int, int]) -> None:
     """A second run doesn't wait behind all that the first has queued, nor a first one behind a busy second."""
-    gate, let_in = Gate(1, Room(500)), list[str]()
+    gate, let_in = Gate(1, Room(500, ProcessLoad())), list[str]()
     await gate.acquire("other")
 
     async def ask(run: str, priority: int | None) -> None:
@@ -227,7 +230,7 @@ async def test_runs_share_what_a_server_takes(priority: int | None, shares: tupl
 
 async def test_rollouts_that_have_begun_go_before_others_of_their_run() -> None:
     """In their order; other runs keep their shares."""
-    gate, let_in = Gate(1, Room(500)), list[str]()
+    gate, let_in = Gate(1, Room(500, ProcessLoad())), list[str]()
     await gate.acquire("busy")
 
     async def ask(run: str, name: str, begun: bool) -> None:
@@ -247,7 +250,7 @@ async def test_rollouts_that_have_begun_go_before_others_of_their_run() -> None:
 
 
 async def test_a_request_that_waits_for_room_holds_no_permit() -> None:
-    room = Room(1)
+    room = Room(1, ProcessLoad())
     busy, other = Gate(5, room), Gate(1, room)
     await busy.acquire("run")
     waiting = asyncio.create_task(other.acquire("run"))
@@ -323,7 +326,7 @@ async def test_requests_that_wait_for_a_server_go_elsewhere_when_it_is_down(
 
 
 async def test_a_server_that_was_down_is_tried_with_one_request() -> None:
-    gate = Gate(10, Room(500))
+    gate = Gate(10, Room(500, ProcessLoad()))
     for _ in range(3):
         await gate.acquire("run")
         gate.fail()

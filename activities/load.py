@@ -1,0 +1,33 @@
+"""Activities show how far their process is behind (`clotho/processes/load.py`)."""
+
+from typing import Any
+
+from temporalio import activity
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from clotho.processes.load import ProcessLoad
+
+
+class LoadInterceptor(Interceptor):
+    """For the workers of workflows, whose steps are local, and that of a process's own queue."""
+
+    def __init__(self, load: ProcessLoad) -> None:
+        self._load = load
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _Loading(next, self._load)
+
+
+class _Loading(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, load: ProcessLoad) -> None:
+        super().__init__(next)
+        self._load = load
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        info = activity.info()
+        if info.is_local:
+            with self._load.stepping():
+                return await super().execute_activity(input)
+        # both by the server's clock
+        self._load.note_wait((info.started_time - info.current_attempt_scheduled_time).total_seconds())
+        return await super().execute_activity(input)
