@@ -263,7 +263,7 @@ class Composition:
 
 
 def _pollers(least: int, most: int) -> PollerBehaviorAutoscaling:
-    """As many requests for tasks as the queue has work for."""
+    """Poll a queue for as many tasks as wait there, between `least` and `most` at once."""
     return PollerBehaviorAutoscaling(minimum=least, maximum=most, initial=least)
 
 

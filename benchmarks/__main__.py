@@ -116,12 +116,14 @@ def write(document: Path, found: dict[str, list[Row]]) -> None:
 
 async def run(sections: Collection[str], document: Path | None) -> None:
     table = Table("", "", "measured", "aim", title=machine())
-    async for section, rows in measure(sections):
-        for row in rows:
-            table.add_row(section, row.what, row.figure, row.aim)
-        if document:
-            write(document, {section: rows})
-    Console().print(table)
+    try:
+        async for section, rows in measure(sections):
+            for row in rows:
+                table.add_row(section, row.what, row.figure, row.aim)
+            if document:
+                write(document, {section: rows})
+    finally:
+        Console().print(table)
 
 
 def main() -> None:

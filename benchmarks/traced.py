@@ -42,7 +42,7 @@ Step = Callable[[Any, Any], Awaitable[Any]]
 
 
 class Trace:
-    """What the steps of each kind entered, one at a time."""
+    """Records the files and functions that steps enter; one step is under way at a time."""
 
     def __init__(self) -> None:
         self._files = {str(source.path): str(source.path.relative_to(ROOT)) for source in product()}

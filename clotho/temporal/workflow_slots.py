@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from dataclasses import dataclass
 
 from temporalio.worker import (
     CustomSlotSupplier,
@@ -19,13 +18,13 @@ from clotho.processes.load import ProcessLoad
 LOOK_SECONDS = 0.02
 
 
-@dataclass
 class Permit(SlotPermit):
-    """A slot for a task of a workflow that the process has, or of any in the shared queue."""
+    """A slot; `own` if it is for a task of a workflow that the process has, and not of any in the shared queue."""
 
-    own: bool
-    asks: bool = True
-    """Whether no task has come yet."""
+    def __init__(self, own: bool) -> None:
+        self.own = own
+        self.waits = True
+        """Whether no task has come yet."""
 
 
 class WorkflowSlots(CustomSlotSupplier):
@@ -34,43 +33,51 @@ class WorkflowSlots(CustomSlotSupplier):
     def __init__(self, most: int, load: ProcessLoad) -> None:
         self._most = most
         self._load = load
-        self._lock = threading.Lock()  # the SDK uses slots and gives them back in threads of its own
+        self._lock = threading.Lock()  # the SDK gives slots back in threads of its own
         self._reserved = 0
-        self._asks_others = False
+        self._loop = asyncio.get_running_loop()
+        # one after another: what a workflow costs shows when it has begun
+        self._asks_others = asyncio.Semaphore(1)
 
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:
-        while not self._takes(ctx.is_sticky):  # noqa: ASYNC110  # threads that release slots can set no event
+        if ctx.is_sticky:
+            return await self._reserve(own=True)
+        await self._asks_others.acquire()
+        try:
+            return await self._reserve(own=False)
+        except asyncio.CancelledError:
+            self._asks_others.release()
+            raise
+
+    async def _reserve(self, own: bool) -> Permit:
+        while not self._takes(own):  # noqa: ASYNC110  # threads that release slots can set no event
             await asyncio.sleep(LOOK_SECONDS)
         with self._lock:
             self._reserved += 1
-            self._asks_others = self._asks_others or not ctx.is_sticky
-        return Permit(own=ctx.is_sticky)
+        return Permit(own)
 
     def _takes(self, own: bool) -> bool:
-        # one after another: what a workflow costs shows when it has begun
-        others = own or (self._load.takes_workflows and not self._asks_others)
-        return others and self._reserved < self._most
+        return self._reserved < self._most and (own or self._load.takes_workflows)
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:
         return None
 
     def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
         self._load.begin_task()
-        self._has_come(ctx.permit)
-
-    def _has_come(self, permit: SlotPermit) -> None:
-        assert isinstance(permit, Permit)
-        with self._lock:
-            if permit.asks and not permit.own:
-                self._asks_others = False
-            permit.asks = False
+        self._end_wait(ctx.permit)
 
     def release_slot(self, ctx: SlotReleaseContext) -> None:
-        self._has_come(ctx.permit)
+        self._end_wait(ctx.permit)
         with self._lock:
             self._reserved -= 1
         if ctx.slot_info is not None:
             self._load.end_task()
+
+    def _end_wait(self, permit: SlotPermit) -> None:
+        assert isinstance(permit, Permit)
+        if permit.waits and not permit.own:
+            self._loop.call_soon_threadsafe(self._asks_others.release)
+        permit.waits = False
 
 
 def workflow_tuner(slots: WorkflowSlots, local_steps: int) -> WorkerTuner:

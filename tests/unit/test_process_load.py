@@ -1,8 +1,6 @@
 """A process that is behind begins no further rollouts."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,12 +21,9 @@ def busy() -> ProcessLoad:
     return load
 
 
-@contextmanager
-def steps(load: ProcessLoad, number: int) -> Iterator[None]:
-    with ExitStack() as stack:
-        for _ in range(number):
-            stack.enter_context(load.stepping())
-        yield
+async def waits(reserving: asyncio.Task[Any]) -> bool:
+    await asyncio.sleep(0.1)
+    return not reserving.done()
 
 
 async def test_a_busy_process_takes_tasks_of_its_own_workflows_alone() -> None:
@@ -36,9 +31,8 @@ async def test_a_busy_process_takes_tasks_of_its_own_workflows_alone() -> None:
     slots = WorkflowSlots(MOST_COMPUTING + 2, load)
     await asyncio.wait_for(slots.reserve_slot(STICKY), 5)
     other = asyncio.create_task(slots.reserve_slot(OTHER))
-    await asyncio.sleep(0.1)
-    assert not other.done()
-    with steps(load, 1):  # such as a model's answer: the task that waits for it computes nothing
+    assert await waits(other)
+    with load.stepping():  # such as a model's answer: the task that waits for it computes nothing
         await asyncio.wait_for(other, 5)
 
 
@@ -46,8 +40,7 @@ async def test_a_process_has_so_many_tasks_at_most() -> None:
     slots = WorkflowSlots(2, ProcessLoad())
     permit, _ = await slots.reserve_slot(STICKY), await slots.reserve_slot(OTHER)
     third = asyncio.create_task(slots.reserve_slot(STICKY))
-    await asyncio.sleep(0.1)
-    assert not third.done()
+    assert await waits(third)
     released: Any = SimpleNamespace(slot_info=None, permit=permit)
     await asyncio.to_thread(slots.release_slot, released)
     await asyncio.wait_for(third, 5)
@@ -57,11 +50,20 @@ async def test_a_process_asks_for_one_further_workflow_at_a_time() -> None:
     slots = WorkflowSlots(10, ProcessLoad())
     permit = await slots.reserve_slot(OTHER)
     second = asyncio.create_task(slots.reserve_slot(OTHER))
-    await asyncio.sleep(0.1)
-    assert not second.done()
+    assert await waits(second)
     used: Any = SimpleNamespace(slot_info=OTHER, permit=permit)
     await asyncio.to_thread(slots.mark_slot_used, used)
     await asyncio.wait_for(second, 5)
+
+
+async def test_a_request_for_a_further_workflow_that_is_cancelled_keeps_out_none() -> None:
+    load = busy()
+    slots = WorkflowSlots(10, load)
+    first = asyncio.create_task(slots.reserve_slot(OTHER))
+    assert await waits(first)
+    first.cancel()
+    load.end_task()
+    await asyncio.wait_for(slots.reserve_slot(OTHER), 5)
 
 
 async def test_a_process_that_is_behind_begins_no_rollout() -> None:
@@ -71,8 +73,7 @@ async def test_a_process_that_is_behind_begins_no_rollout() -> None:
     for _ in range(LEAST_IN_USE):
         await asyncio.wait_for(gate.acquire("run"), 5)
     new = asyncio.create_task(gate.acquire("run"))
-    await asyncio.sleep(0.2)
-    assert not new.done()
+    assert await waits(new)
     await asyncio.wait_for(gate.acquire("run", begun=True), 5)
     load.end_task()
     await asyncio.wait_for(new, 5)  # without another request that ends
