@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import boto3
 
@@ -89,22 +90,23 @@ async def _s3(folder: Path) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def s3_bucket(folder: Path, access_log: Path | None = None) -> AsyncIterator[tuple[str, Settings]]:
-    """The location of a store in a new bucket; the environment of this process and its children leads there."""
+    """The location of a store in a new bucket, to which the environment of this process leads meanwhile."""
     binary = await s3_server_binary(
         cache_folder() / "bin", on_path=program_on_path("versitygw"), go=program_on_path("go")
     )
     if binary is None:
         raise RuntimeError("there is no S3 server: put versitygw on PATH, or install Go to build it with")
     async with s3_server_process(binary, folder, access_log) as server:
-        os.environ |= {
+        variables = {
             "AWS_ACCESS_KEY_ID": server.access_key,
             "AWS_SECRET_ACCESS_KEY": server.secret_key,
             "CLOTHO_PLUGINS__S3__ENDPOINT": server.endpoint,
             "CLOTHO_PLUGINS__S3__REGION": REGION,
         }
-        client = boto3.client("s3", endpoint_url=server.endpoint, region_name=REGION)
-        await asyncio.to_thread(client.create_bucket, Bucket=BUCKET)
-        yield f"s3://{BUCKET}/journal", settings_class()()
+        with patch.dict(os.environ, variables):
+            client = boto3.client("s3", endpoint_url=server.endpoint, region_name=REGION)
+            await asyncio.to_thread(client.create_bucket, Bucket=BUCKET)
+            yield f"s3://{BUCKET}/journal", settings_class()()
 
 
 def _shown(timing: Timing) -> str:
