@@ -31,7 +31,7 @@ async def measure(measured: Bench, rollouts: int = 64, real: int = 16) -> list[R
     """`rollouts` of the tests' small harness at once, and `real` of mini-swe-agent where it is installed."""
     settings = RunSettings(plugins={"harness": {"command": list(COMMAND)}})
     await play(measured, commands(FEW), GROUP_SIZE, "command", settings)
-    # three times, since a machine's speed changes meanwhile
+    # thrice: the machine's speed changes between the plays whose difference is a call
     found = [await start_and_call(measured, rollouts, settings) for _ in range(3)]
     starts, calls = zip(*found, strict=True)
     bare = await bare_call(measured, rollouts)
@@ -87,7 +87,7 @@ def mini(calls: int) -> Script:
 
 
 def spread(milliseconds: Sequence[float]) -> str:
-    """The median, and between what."""
+    """The median, with the least and the greatest in brackets."""
     return f"{statistics.median(milliseconds):.1f} ms ({min(milliseconds):.1f} to {max(milliseconds):.1f})"
 
 
