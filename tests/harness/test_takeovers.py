@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from clotho.plugins.harness.program import HarnessRun
 from clotho.plugins.harness.settings import HarnessSettings
 from clotho.rollouts.agent_program import AnsweredTurn, ProgramEntry, ProgramServer
 from clotho.rollouts.program_end import ProgramRequest
-from clotho.sandbox.backend import SandboxInstance, SandboxSpec
+from clotho.sandbox.backend import SandboxInstance, SandboxSpec, SessionInfo
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.states import JobState
 from tests.harness.stages import Turns
@@ -44,6 +44,7 @@ except urllib.error.HTTPError:
 time.sleep(100_000)
 """
 SECONDS = 3.0
+LATE_SECONDS = 1.0
 ROLLOUT = "r/g000000/r0"
 
 
@@ -87,18 +88,25 @@ async def begun(sandbox: SandboxInstance, job: str) -> None:
     await eventually(has_begun, "the job's start")
 
 
-async def test_its_work_counts_on(sandbox: SandboxInstance) -> None:
+async def test_its_work_counts_on(sandbox: SandboxInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the program has ended before the second server knows when the first one began."""
     turns = Turns(sandbox)
     key = job_key(turns.rollout, "harness", 0)
+    sessions = sandbox.sessions
 
     async def worked() -> bool:
-        (port,) = await sandbox.sessions()
+        (port,) = await sessions()
         return time.time() - port.started > SECONDS
+
+    async def late() -> Sequence[SessionInfo]:
+        await asyncio.sleep(LATE_SECONDS)
+        return await sessions()
 
     async with serving(server(turns, 1, "bash", "-c", WAITS)):
         await begun(sandbox, key)
         await eventually(worked, "its work for some seconds")
     await sandbox.write_file("go", b"")
+    monkeypatch.setattr(sandbox, "sessions", late)
     async with serving(server(turns, 2, "bash", "-c", WAITS)) as second:
         entry = await second
     assert entry.end.exit_code == 0 and entry.end.seconds > SECONDS

@@ -60,6 +60,8 @@ class Gateway:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._flights: dict[int, asyncio.Task[AnsweredTurn]] = {}
         self._asking = asyncio.Semaphore(MOST_ASKED_AT_ONCE)
+        self._took_over = asyncio.Event()
+        """The clock goes on, and what earlier servers left without an answer is being answered."""
         self._over = False
         """The harness has ended: what it left behind gets no further turns."""
         self.clock = Clock()
@@ -118,16 +120,17 @@ class Gateway:
         self._unasked.clear()
         for number, served in list(self._served.items()):
             self._begin_answer(number, served)
+        self._took_over.set()
 
     async def ready(self) -> None:
         """Wait until calls are answered: a harness may take a port that nobody listens at for its end."""
-        await self._port.serving.wait()
+        await self._took_over.wait()
 
     async def finish(self) -> None:
         """Take no further calls, and wait for the turns that are being sampled: they are paid for."""
         self._over = True
         # until the log is read, calls may be unknown whose turns are being sampled
-        caught_up = asyncio.create_task(self._port.serving.wait())
+        caught_up = asyncio.create_task(self._took_over.wait())
         either: set[asyncio.Future[Any]] = {caught_up, self._following, self.failure}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         caught_up.cancel()
