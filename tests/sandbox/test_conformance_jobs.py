@@ -120,6 +120,11 @@ async def test_output_limit_is_exact(shell: Shell) -> None:
     assert (result.state, result.code, len(result.output)) == (JobState.OUTPUT_LIMIT, 137, 1_000_000)
 
 
+async def test_output_limit_holds_for_a_command_that_ends_before_anybody_looks(shell: Shell) -> None:
+    result = await shell.run("printf %01001d", max_output=1_000)
+    assert (result.state, result.code, len(result.output)) == (JobState.OUTPUT_LIMIT, 137, 1_000)
+
+
 async def test_output_limit_holds_after_a_silence(shell: Shell) -> None:
     result = await shell.run("sleep 0.5; yes", max_output=1_000)
     assert (result.state, len(result.output)) == (JobState.OUTPUT_LIMIT, 1_000)

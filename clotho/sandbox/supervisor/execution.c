@@ -61,6 +61,15 @@ static void keep_state(struct job *job) {
     if (fd >= 0) close(fd);
 }
 
+static void kill_job(const struct job *job) {
+    if (job->keeper_gone) {
+        kill_strays();
+        return;
+    }
+    kill_below(job->keeper);
+    kill(job->keeper, SIGCONT); /* the command may have stopped it, and it has a status to report */
+}
+
 void finish_job(struct job *job) {
     char line[RESERVE];
     struct stat s = {0};
@@ -71,7 +80,13 @@ void finish_job(struct job *job) {
         job->writer = -1;
     }
     fstat(job->out, &s);
-    if (s.st_size > job->max_output && ftruncate(job->out, job->max_output) == 0) s.st_size = job->max_output;
+    if (s.st_size > job->max_output) {
+        if (!job->verdict) { /* it ended by itself before anybody looked how much it had written */
+            job->verdict = "output_limit";
+            kill_job(job);
+        }
+        if (ftruncate(job->out, job->max_output) == 0) s.st_size = job->max_output;
+    }
     int code = WIFEXITED(job->status) ? WEXITSTATUS(job->status) : 128 + WTERMSIG(job->status);
     if (job->verdict) code = strcmp(job->verdict, "timeout") ? 137 : 124;
     keep_state(job);
@@ -83,15 +98,6 @@ void finish_job(struct job *job) {
     unlinkat(job->dir, ".reserve", 0);
     job->finished = 1;
     job->deadline = job->kill_at = job->drain_until = 0;
-}
-
-static void kill_job(const struct job *job) {
-    if (job->keeper_gone) {
-        kill_strays();
-        return;
-    }
-    kill_below(job->keeper);
-    kill(job->keeper, SIGCONT); /* the command may have stopped it, and it has a status to report */
 }
 
 void command_ended(struct job *job, int status) {
