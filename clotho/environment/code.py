@@ -12,6 +12,7 @@ import threading
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -41,7 +42,7 @@ class Code(FrozenModel):
 
     modules: tuple[ModuleSource, ...] = ()
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """16 hexadecimal digits of the modules' names and sources."""
         digest = hashlib.sha256()

@@ -31,7 +31,8 @@ class FilesystemStore:
 
     A blob is written to a temporary file, flushed to the disk, and linked to its name; then the folder is
     flushed. A reader sees a whole blob or none, after a power cut too. All I/O is done in threads, by system calls
-    without Python's files between: each one more waits for the interpreter's lock.
+    without Python's files between: each one more waits for the interpreter's lock. Paths are strings,
+    since each key is joined on the event loop.
 
     Raises InvalidInput where `root` can't be written, StoreUnavailable for what may pass (a full disk).
     """
@@ -41,13 +42,12 @@ class FilesystemStore:
         self._temporary = self._root / TEMPORARY
         self._names = itertools.count()
         self._token = secrets.token_hex(8)
-        self._known_folders: set[Path] = set()
+        self._known_folders: set[str] = set()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._temporary.mkdir(mode=0o700, exist_ok=True)
-            probe = self._write_temporary(b"")
-            probe.unlink()
+            os.unlink(self._write_temporary(b""))
         except OSError as error:
             raise InvalidInput(f"store folder {self._root} can't be written: {error.strerror}") from error
 
@@ -77,12 +77,12 @@ class FilesystemStore:
 
         def remove() -> None:
             for path in paths:
-                path.unlink(missing_ok=True)
+                _unlink(path)
 
         await self._in_thread(remove)
 
-    def _path(self, key: str) -> Path:
-        return self._root / checked_key(key)
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{checked_key(key)}"
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         try:
@@ -95,7 +95,7 @@ class FilesystemStore:
                 raise StoreUnavailable(f"store {self.identity}: {described(error)}") from error
             raise
 
-    def _create(self, path: Path, body: bytes) -> bool:
+    def _create(self, path: str, body: bytes) -> bool:
         try:
             return self._link(path, body)
         except FileNotFoundError:
@@ -104,24 +104,26 @@ class FilesystemStore:
             self._temporary.mkdir(mode=0o700, exist_ok=True)
             return self._link(path, body)
 
-    def _link(self, path: Path, body: bytes) -> bool:
-        self._make_folder(path.parent)
+    def _link(self, path: str, body: bytes) -> bool:
+        folder = path.rpartition("/")[0]
+        if folder not in self._known_folders:
+            self._make_folder(Path(folder))
         temporary = self._write_temporary(body)
         try:
             # not rename, which would replace another writer's blob: link fails where the name is taken
             os.link(temporary, path)
         except FileExistsError:
             # its writer may not have flushed the name yet, and the caller goes by what is there
-            _flush(path.parent)
+            _flush(folder)
             return False
         finally:
-            temporary.unlink(missing_ok=True)
-        _flush(path.parent)
+            _unlink(temporary)
+        _flush(folder)
         return True
 
-    def _write_temporary(self, body: bytes) -> Path:
+    def _write_temporary(self, body: bytes) -> str:
         # random: hosts and containers that share the folder may have processes of one number
-        path = self._temporary / f"{os.getpid()}-{self._token}-{next(self._names)}"
+        path = f"{self._temporary}/{os.getpid()}-{self._token}-{next(self._names)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             rest = memoryview(body)
@@ -129,7 +131,7 @@ class FilesystemStore:
                 rest = rest[os.write(descriptor, rest) :]
             os.fsync(descriptor)
         except OSError:
-            path.unlink(missing_ok=True)
+            _unlink(path)
             raise
         finally:
             os.close(descriptor)
@@ -137,16 +139,16 @@ class FilesystemStore:
 
     def _make_folder(self, folder: Path) -> None:
         """Make the folder and flush its name to the disk, before anything in it counts as written."""
-        if folder in self._known_folders:
+        if str(folder) in self._known_folders:
             return
         if folder != self._root:
             self._make_folder(folder.parent)
             folder.mkdir(mode=0o700, exist_ok=True)
             # also where another process has made it: that one may not have flushed it yet
-            _flush(folder.parent)
+            _flush(str(folder.parent))
         if len(self._known_folders) >= MOST_KNOWN_FOLDERS:
             self._known_folders.clear()
-        self._known_folders.add(folder)
+        self._known_folders.add(str(folder))
 
     def _written(self, folder: Path) -> Written:
         at: dict[str, float] = {}
@@ -156,9 +158,9 @@ class FilesystemStore:
         # a file made now has the time by the clock that dates the others
         probe = self._write_temporary(b"")
         try:
-            return Written(probe.stat().st_mtime, at)
+            return Written(os.stat(probe).st_mtime, at)
         finally:
-            probe.unlink(missing_ok=True)
+            _unlink(probe)
 
     def _keys(self, folder: Path) -> list[str]:
         return sorted(
@@ -174,7 +176,7 @@ def _unless_absent(error: OSError) -> None:
         raise error
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: str) -> bytes | None:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     # a missing folder, or a file in the place of one, means that there is no such key
@@ -190,7 +192,12 @@ def _read(path: Path) -> bytes | None:
         os.close(descriptor)
 
 
-def _flush(folder: Path) -> None:
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _flush(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

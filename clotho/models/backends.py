@@ -40,6 +40,7 @@ class Backends:
         self._answer_bytes = answer_bytes
         self._first_token_seconds = first_token_seconds
         self._connections: dict[tuple[str, str | None], ModelHTTP] = {}
+        self._chats: dict[tuple[str, str | None], OpenAIChat] = {}
         self._renderings: dict[Rendering, RenderingThread] = {}
         self._exact: dict[tuple[str, str | None, Inference, Rendering, str], TokenExact] = {}
 
@@ -55,7 +56,10 @@ class Backends:
         if run_is_chat is not endpoint_is_chat:
             raise InvalidInput(f"inference {inference} doesn't fit the run's manifest")
         if rendering is None:
-            return OpenAIChat(self._connection(endpoint.base_url, api_key))
+            reached = (endpoint.base_url, api_key)
+            if reached not in self._chats:
+                self._chats[reached] = OpenAIChat(self._connection(*reached))
+            return self._chats[reached]
         # by model, too: a server is probed with one, and may serve several
         key = (endpoint.base_url, api_key, inference, rendering, model)
         if key not in self._exact:
