@@ -5,6 +5,8 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 LOOP = """
 import time
@@ -17,7 +19,27 @@ print(time.process_time())
 
 def machine() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Linux, Python {platform.python_version()}"
+    python, files = platform.python_version(), file_system(tempfile.gettempdir())
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB of memory, Linux, Python {python}, files on {files}"
+
+
+def file_system(folder: str) -> str:
+    """The kind of file system that `folder` is in."""
+    command = [
+        "findmnt",
+        "--first-only",
+        "--noheadings",
+        "--raw",
+        "--output",
+        "FSTYPE,MAJ:MIN",
+        "--target",
+        folder,
+    ]
+    kind, number = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    device = Path(f"/sys/dev/block/{number}").resolve().name
+    journal = Path(f"/sys/fs/{kind}/{device}/journal_task")
+    unjournalled = journal.exists() and journal.read_text().strip() == "<none>"
+    return f"{kind} without a journal" if unjournalled else kind
 
 
 def loop_seconds() -> float:
