@@ -62,7 +62,11 @@ class Slow:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """`waiting`: acknowledged, not served yet. `again`: to be served again, before anything else."""
+    """`waiting`: acknowledged, not served yet. `again`: to be served again, before anything else.
+
+    `unseen`: some of those that wait are in a batch that was taken for a client which had gone before the answer.
+    That batch, too, is served again.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,6 +75,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.ports, self.lives, self.numbers = (itertools.count(1) for _ in range(3))
         self.waiting: set[str] = set()
         self.again: list[Ids] = []
+        self.unseen = False
         self.answered: list[Ids] = []
         self.slow: list[Slow] = []
         self.arrived: set[str] = set()
@@ -112,6 +117,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.run(self.asked(exchange, "GET", "/batch"))
         assert exchange.status == 503 or exchange.json["batch"] is None
         self.receive_answered()
+        # what is to be served again is taken first, a batch that nobody has seen included
+        self.unseen = self.unseen or (exchange.status == 503 and not self.again)
 
     @rule()
     def fetch_and_leave_in_mid_answer(self) -> None:
@@ -162,12 +169,17 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(statement=st.integers(1, 12))
     def crash_while_a_batch_is_served(self, statement: int) -> None:
-        waiting, again, answered = set(self.waiting), list(self.again), list(self.answered)
+        waiting, again, answered, unseen = (
+            set(self.waiting),
+            list(self.again),
+            list(self.answered),
+            self.unseen,
+        )
         copy, exchange = self.copy_in_mid_write(statement, "GET", "/batch")
         self.answered = self.batches_of(exchange)
         if copy is not None:
             self.arrived -= {name for batch in answered for name in batch}
-            self.waiting, self.again, self.answered = waiting, again, answered
+            self.waiting, self.again, self.answered, self.unseen = waiting, again, answered, unseen
         self.restart_from(copy or self.copied_files())
 
     @rule(sends=st.booleans())
@@ -204,13 +216,16 @@ class QueueMachine(RuleBasedStateMachine):
         batch = exchange.json["batch"]
         if batch is None:
             assert not self.again
+            assert not self.unseen
             return []
         names = tuple(each["group_id"] for each in batch)
-        if self.again:
+        if names in self.again:
             self.again.remove(names)
         else:
+            assert self.unseen or not self.again
             assert self.waiting.issuperset(names)
             self.waiting -= set(names)
+            self.unseen = False
         return [names]
 
     def receive_answered(self) -> None:
