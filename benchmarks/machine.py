@@ -25,16 +25,7 @@ def machine() -> str:
 
 def file_system(folder: str) -> str:
     """The kind of file system that `folder` is in."""
-    command = [
-        "findmnt",
-        "--first-only",
-        "--noheadings",
-        "--raw",
-        "--output",
-        "FSTYPE,MAJ:MIN",
-        "--target",
-        folder,
-    ]
+    command = ["findmnt", "-f", "-n", "-r", "-o", "FSTYPE,MAJ:MIN", "-T", folder]
     kind, number = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     device = Path(f"/sys/dev/block/{number}").resolve().name
     journal = Path(f"/sys/fs/{kind}/{device}/journal_task")

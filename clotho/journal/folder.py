@@ -82,7 +82,7 @@ class FilesystemStore:
         await self._in_thread(remove)
 
     def _path(self, key: str) -> str:
-        return f"{self._root}/{checked_key(key)}"
+        return os.path.join(self._root, checked_key(key))
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         try:
@@ -105,9 +105,8 @@ class FilesystemStore:
             return self._link(path, body)
 
     def _link(self, path: str, body: bytes) -> bool:
-        folder = path.rpartition("/")[0]
-        if folder not in self._known_folders:
-            self._make_folder(Path(folder))
+        folder = os.path.dirname(path)
+        self._make_folder(folder)
         temporary = self._write_temporary(body)
         try:
             # not rename, which would replace another writer's blob: link fails where the name is taken
@@ -123,7 +122,7 @@ class FilesystemStore:
 
     def _write_temporary(self, body: bytes) -> str:
         # random: hosts and containers that share the folder may have processes of one number
-        path = f"{self._temporary}/{os.getpid()}-{self._token}-{next(self._names)}"
+        path = os.path.join(self._temporary, f"{os.getpid()}-{self._token}-{next(self._names)}")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             rest = memoryview(body)
@@ -137,18 +136,19 @@ class FilesystemStore:
             os.close(descriptor)
         return path
 
-    def _make_folder(self, folder: Path) -> None:
+    def _make_folder(self, folder: str) -> None:
         """Make the folder and flush its name to the disk, before anything in it counts as written."""
-        if str(folder) in self._known_folders:
+        if folder in self._known_folders:
             return
-        if folder != self._root:
-            self._make_folder(folder.parent)
-            folder.mkdir(mode=0o700, exist_ok=True)
+        if folder != str(self._root):
+            above = os.path.dirname(folder)
+            self._make_folder(above)
+            Path(folder).mkdir(mode=0o700, exist_ok=True)
             # also where another process has made it: that one may not have flushed it yet
-            _flush(str(folder.parent))
+            _flush(above)
         if len(self._known_folders) >= MOST_KNOWN_FOLDERS:
             self._known_folders.clear()
-        self._known_folders.add(str(folder))
+        self._known_folders.add(folder)
 
     def _written(self, folder: Path) -> Written:
         at: dict[str, float] = {}

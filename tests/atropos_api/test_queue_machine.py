@@ -169,12 +169,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(statement=st.integers(1, 12))
     def crash_while_a_batch_is_served(self, statement: int) -> None:
-        waiting, again, answered, unseen = (
-            set(self.waiting),
-            list(self.again),
-            list(self.answered),
-            self.unseen,
-        )
+        waiting, again, answered = set(self.waiting), list(self.again), list(self.answered)
+        unseen = self.unseen
         copy, exchange = self.copy_in_mid_write(statement, "GET", "/batch")
         self.answered = self.batches_of(exchange)
         if copy is not None:

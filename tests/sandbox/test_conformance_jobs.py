@@ -121,8 +121,10 @@ async def test_output_limit_is_exact(shell: Shell) -> None:
 
 
 async def test_output_limit_holds_for_a_command_that_ends_before_anybody_looks(shell: Shell) -> None:
-    result = await shell.run("printf %01001d", max_output=1_000)
+    result = await shell.run(f"(exec -a idler-{OURS} sleep 997) & printf %01001d", max_output=1_000)
     assert (result.state, result.code, len(result.output)) == (JobState.OUTPUT_LIMIT, 137, 1_000)
+    gone = f"while pgrep -f '^idler-{OURS} '; do sleep 0.05; done; echo gone"
+    assert (await shell.text(gone)).endswith("gone")
 
 
 async def test_output_limit_holds_after_a_silence(shell: Shell) -> None:

@@ -75,7 +75,7 @@ class Gateway:
 
     @property
     def end_words(self) -> str | None:
-        """What a harness is told that is to end; None where it may go on."""
+        """The gateway tells a harness these words to end it; None where it may go on."""
         if self._over:
             return "the agent has ended"
         if self.limit is not None:
