@@ -4,20 +4,24 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from activities.claims import BegunElsewhere
 from clotho.errors import ClothoError, LeaseElsewhere
 from clotho.logs import subject
 from clotho.monitoring.metrics import count_failed_attempt
 from clotho.temporal.failures import to_application_error
+from clotho.temporal.states import is_ending
 
 log = logging.getLogger("clotho")
 
 LOCAL_SECONDS = 2.0
 """Time for which a local attempt works before a regular activity goes on with what it has begun."""
+CANCEL_LOOK_TIME = timedelta(seconds=2)
 GOES_ON = "GoesOn"
 """Type of the error with which a local attempt tells the workflow to go on with a regular activity."""
 ELSEWHERE = "Elsewhere"
@@ -28,13 +32,14 @@ ELSEWHERE = "Elsewhere"
 async def activity_guard(
     work_for: str,
     progress: Callable[[], int] = lambda: 0,
-    on_cancel: Callable[[], None] = lambda: None,
+    on_cancel: Callable[[], None] | None = None,
     queue: str | None = None,
 ) -> AsyncIterator[None]:
     """Heartbeat with `progress()` until the body ends, and classify its errors for Temporal.
 
     `on_cancel` is called for a genuine cancel request only: heartbeats that went unacknowledged, a worker
-    that shuts down, a pause and a reset also arrive as cancellations, and none of them may end paid work.
+    that shuts down, a pause, a reset and a lost workflow task also arrive as cancellations, and none of them may
+    end paid work.
 
     A local attempt ends after LOCAL_SECONDS; `queue` is where a regular activity finds the work that it has begun.
     Work that another process has begun goes on there, whichever attempt finds that out.
@@ -48,7 +53,8 @@ async def activity_guard(
     except asyncio.CancelledError:
         details = activity.cancellation_details()
         if details is not None and details.cancel_requested:
-            on_cancel()
+            if on_cancel is not None and (not local or await _workflow_ends()):
+                on_cancel()
             raise
         # a local step that ended cancelled would count as a cancel of its workflow
         if local:
@@ -74,6 +80,18 @@ async def activity_guard(
         raise classified from (None if ours else error)  # what a library raised may quote a key
     finally:
         beats.cancel()
+
+
+async def _workflow_ends() -> bool:
+    """Whether the workflow is cancelled, or over.
+
+    The SDK cancels local attempts by request, too, where their workflow's task is lost: the workflow goes on in
+    another task, which may be this process's, and asks for the same work.
+    """
+    try:
+        return await is_ending(activity.client(), activity.info().workflow_id or "", CANCEL_LOOK_TIME)
+    except RPCError:
+        return False  # Temporal doesn't answer, which loses tasks
 
 
 def _goes_on(message: str, *queues: str | None) -> ApplicationError:

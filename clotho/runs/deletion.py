@@ -11,7 +11,7 @@ from clotho.identifiers.run_keys import deleted_key, manifest_key
 from clotho.journal import Journal
 from clotho.runs.manifest import Deleted, read_manifest, refuse_store_within
 from clotho.temporal.search_attributes import NOTICE, RUN
-from clotho.temporal.states import describe, ignore_unknown
+from clotho.temporal.states import ignore_unknown, is_ending
 
 PERIOD_SECONDS = 0.2
 
@@ -41,7 +41,7 @@ async def _delete_histories(client: Client, run: str) -> None:
         listed = [found async for found in client.list_workflows(ended_or_work)]
         running = [found.id for found in listed if found.status is WorkflowExecutionStatus.RUNNING]
         # visibility lags: what it lists as running may be ending, and is waited for
-        if running and not await _is_cancelled(client, running[0]):
+        if running and not await is_ending(client, running[0]):
             raise InvalidInput(
                 f"run {run} is running ({len(running)} workflows, {running[0]} among them): "
                 f"`clotho cancel {run}` first"
@@ -52,14 +52,6 @@ async def _delete_histories(client: Client, run: str) -> None:
             if found.id not in running:
                 await _delete_history(client, found.id, found.run_id)
         await asyncio.sleep(PERIOD_SECONDS)
-
-
-async def _is_cancelled(client: Client, workflow: str) -> bool:
-    """Whether the workflow is ending, or has just ended: visibility lags."""
-    described = await describe(client, workflow)
-    if described is None or described.status is not WorkflowExecutionStatus.RUNNING:
-        return True
-    return described.raw_description.workflow_extended_info.cancel_requested
 
 
 async def _delete_history(client: Client, workflow: str, execution: str) -> None:

@@ -89,6 +89,14 @@ async def is_running(client: Client, workflow: str) -> bool:
     return found is not None and found.status is WorkflowExecutionStatus.RUNNING
 
 
+async def is_ending(client: Client, workflow: str, timeout: timedelta | None = None) -> bool:
+    """Whether the last execution of a workflow is cancelled, or over."""
+    found = await describe(client, workflow, timeout)
+    if found is None or found.status is not WorkflowExecutionStatus.RUNNING:
+        return True
+    return found.raw_description.workflow_extended_info.cancel_requested
+
+
 def verifying_seconds(execution: WorkflowExecutionDescription, now: datetime) -> float | None:
     """Seconds since the current attempt at a rollout's verification began; None where none is under way."""
     for step in execution.raw_description.pending_activities:

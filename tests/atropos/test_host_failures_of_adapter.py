@@ -30,7 +30,7 @@ MODES = ("process", "evaluate", "serve")
 KINDS = {
     **dict.fromkeys(("_create", "_link", "_write_temporary", "_private", "_make_folder", "_flush"), "create"),
     **dict.fromkeys(("_keys", "<genexpr>"), "keys"),
-    **{"_read": "read", "__init__": "open", "_in_thread": "thread", "remove": "delete"},
+    **{"_read": "read", "__init__": "open", "_in_thread": "thread", "_unlink": "delete"},
 }
 OUTPUT = (
     "/atropos/group_file.py",

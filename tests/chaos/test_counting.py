@@ -29,6 +29,11 @@ def test_an_answer_that_its_asker_could_not_write_any_more_is_counted_apart() ->
     assert duplicate_calls([call(1), call(3), call(4)], deaths=[2]) == Bill(repaid=1, died=1)
 
 
+def test_a_request_may_be_read_after_the_death_of_who_sent_it() -> None:
+    assert duplicate_calls([call(2.5), call(9)], deaths=[2]) == Bill(died=1)
+    assert duplicate_calls([call(4), call(9)], deaths=[2]) == Bill(repaid=1)
+
+
 def test_an_answer_to_who_hung_up_is_counted_apart_where_somebody_ended_work_on_purpose() -> None:
     heard = Call("a/r0/turn/0000", 1, False, answered=True, heard=True)
     assert duplicate_calls([call(1), call(2)], deaths=[], ended_on_purpose=True) == Bill(hung_up=1)

@@ -10,6 +10,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     PauseActivityRequest,
     ResetActivityRequest,
+    ResetWorkflowExecutionRequest,
     UnpauseActivityRequest,
 )
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
@@ -35,6 +36,9 @@ from tests.workflows.scripts import run, say
 TURNS = (run("true"),) * 5
 SLOW = Script(conversations=(Conversation(variants=((*TURNS, say("Done.")),)),), latency=0.3)
 """After the second turn, the others take longer than turns may take to see a pause."""
+
+FIRST_TASK_COMPLETED = 4
+"""Number of the event with which a workflow's first task ends."""
 
 
 def operations(cluster: Cluster) -> Operations:
@@ -409,6 +413,36 @@ async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Clus
             )
         model.release.set()
         await handle.result()
+    assert set(model.calls.requests.values()) == {1}
+
+
+@pytest.mark.slow
+async def test_a_rollout_that_is_reset_in_the_ui_costs_no_call(cluster: Cluster) -> None:
+    """Its worker has the former execution's task still, and learns in the middle of a turn that it is lost."""
+    turns = (*[run("true")] * 7, say("Done."))
+    # quick enough for the task, and together longer than it may be silent
+    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), latency=0.8))
+    rollout = "rollout-reset/g000000/r0"
+    async with serving(model) as url:
+        await start(cluster, "rollout-reset", url)
+
+        async def under_way() -> bool:
+            return model.calls.completed.total() >= 3
+
+        await eventually(under_way, "turns within the workflow's task")
+        await cluster.client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=cluster.client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=rollout),
+                workflow_task_finish_event_id=FIRST_TASK_COMPLETED,
+                request_id=rollout,
+            )
+        )
+
+        async def ended() -> bool:
+            return await read_end(cluster.open_journal(), rollout) is not None
+
+        await eventually(ended, "the end of the rollout")
     assert set(model.calls.requests.values()) == {1}
 
 
