@@ -37,6 +37,10 @@ TURNS = (run("true"),) * 5
 SLOW = Script(conversations=(Conversation(variants=((*TURNS, say("Done.")),)),), latency=0.3)
 """After the second turn, the others take longer than turns may take to see a pause."""
 
+WITHIN_A_TASK = Script(
+    conversations=(Conversation(variants=((*[run("true")] * 7, say("Done.")),)),), latency=0.8
+)
+"""Quick enough for turns to be sampled in a workflow's task, and together longer than that may be silent."""
 FIRST_TASK_COMPLETED = 4
 """Number of the event with which a workflow's first task ends."""
 
@@ -419,9 +423,7 @@ async def test_an_activity_paused_or_reset_in_the_ui_costs_no_call(cluster: Clus
 @pytest.mark.slow
 async def test_a_rollout_that_is_reset_in_the_ui_costs_no_call(cluster: Cluster) -> None:
     """Its worker has the former execution's task still, and learns in the middle of a turn that it is lost."""
-    turns = (*[run("true")] * 7, say("Done."))
-    # quick enough for the task, and together longer than it may be silent
-    model = ScriptedModel(Script(conversations=(Conversation(variants=(turns,)),), latency=0.8))
+    model = ScriptedModel(WITHIN_A_TASK)
     rollout = "rollout-reset/g000000/r0"
     async with serving(model) as url:
         await start(cluster, "rollout-reset", url)
@@ -443,6 +445,26 @@ async def test_a_rollout_that_is_reset_in_the_ui_costs_no_call(cluster: Cluster)
             return await read_end(cluster.open_journal(), rollout) is not None
 
         await eventually(ended, "the end of the rollout")
+    assert set(model.calls.requests.values()) == {1}
+
+
+@pytest.mark.slow
+async def test_a_cancel_hangs_up_on_turns_that_are_sampled_within_their_workflows_tasks(
+    cluster: Cluster,
+) -> None:
+    model = ScriptedModel(WITHIN_A_TASK)
+    async with serving(model) as url:
+        # several: some of them may be at a command when the cancel arrives
+        handle = await start(cluster, "hung-up", url, group_size=6)
+
+        async def under_way() -> bool:
+            return model.calls.completed.total() >= 12
+
+        await eventually(under_way, "turns within the workflows' tasks")
+        await operations(cluster).cancel(Target.named("hung-up"))
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    assert model.calls.requests - model.calls.completed
     assert set(model.calls.requests.values()) == {1}
 
 
