@@ -145,7 +145,7 @@ async def until_said(cluster: Cluster, line: str) -> None:
 
 
 async def until_doctor_says(cluster: Cluster, lines: str) -> Finished:
-    """What the doctor says once `lines` are in it: it gives Temporal seconds, of which a busy machine may take more."""
+    """What the doctor says once `lines` are in it: it gives Temporal seconds, a busy machine takes more."""
 
     async def said() -> Finished | None:
         examined = await at(cluster, "doctor", "--store", cluster.store_location)
