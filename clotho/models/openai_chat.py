@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio._backends._asyncio  # noqa: F401  # openai imports it at its first request, on the event loop
+import httpx  # noqa: F401  # openai looks into it at each request once it is there, half loaded by another thread too
 import httpx2
 import openai
 from pydantic import JsonValue

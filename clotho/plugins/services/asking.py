@@ -58,6 +58,7 @@ NO_KEY = "none"
 CLIENTS_MODULES = (
     *("openai.resources.chat.chat", "openai.resources.chat.completions.completions"),
     *("openai.resources.images", BACKEND_OF_ANYIO),
+    "httpx",  # openai looks into it once it is there, half loaded by another thread too
 )
 
 Message = dict[str, Any]

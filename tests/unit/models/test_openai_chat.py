@@ -1,6 +1,8 @@
 """Turns over real HTTP, against the scripted model."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -47,6 +49,12 @@ async def sample(
 ) -> SampledTurn:
     async with serving(model) as url, connected(url, timeout=timeout) as server:
         return await server.sample_turn(call or turn_call())
+
+
+def test_no_other_thread_can_be_loading_what_the_client_looks_into() -> None:
+    """Tools load httpx in a thread, at a worker's first command: calls of that moment failed."""
+    loaded = "import sys, clotho.models.openai_chat; sys.exit('httpx' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded]).returncode == 0
 
 
 async def test_a_turn_and_the_next() -> None:
