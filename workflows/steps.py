@@ -117,10 +117,11 @@ async def run_here(
             why = for_markdown(displayable(str(error), SUMMARY_CHARACTERS))
             await workflow.sleep(delay, summary=f"{displayable(summary, SUMMARY_CHARACTERS)}: {why}")
         raise NotDoneHere(None, elsewhere=error.type == ELSEWHERE) from None
-    except ActivityError as error:
+    # the SDK wraps a time-out where it happens, and doesn't where the workflow is replayed
+    except (ActivityError, TimeoutError_) as error:
         if isinstance(error.cause, CancelledError):
             raise
-        # it timed out: it may still be at work, and a regular attempt joins that or finds its entry
+        # it may still be at work, and a regular attempt joins that or finds its entry
         raise NotDoneHere(None, elsewhere=False) from None
 
 

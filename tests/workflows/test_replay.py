@@ -31,9 +31,25 @@ STRICT = SandboxedWorkflowRunner(
 
 @pytest.mark.parametrize("path", sorted(HISTORIES.glob("*.json")), ids=lambda path: path.stem)
 async def test_a_recorded_history_replays(path: Path) -> None:
-    replayer = Replayer(workflows=WORKFLOWS, workflow_runner=STRICT, data_converter=DATA_CONVERTER)
     workflow_id = path.stem.replace("~~", "/~") if "~~" in path.stem else path.stem.replace("~", "/", 2)
-    await replayer.replay_workflow(WorkflowHistory.from_json(workflow_id, path.read_text()))
+    await replay(WorkflowHistory.from_json(workflow_id, path.read_text()))
+
+
+async def replay(history: WorkflowHistory) -> None:
+    replayer = Replayer(workflows=WORKFLOWS, workflow_runner=STRICT, data_converter=DATA_CONVERTER)
+    await replayer.replay_workflow(history)
+
+
+async def test_a_local_step_that_timed_out_replays() -> None:
+    """As it does where a process was frozen in it: the SDK itself ends it then, and records this in its marker."""
+    recorded = json.loads((HISTORIES / "slow~g000000~r0.json").read_text())
+    markers = [event.get("markerRecordedEventAttributes", {}) for event in recorded["events"]]
+    (failed,) = [marker for marker in markers if "failure" in marker]
+    failed["failure"] = {
+        "message": "Activity timed out",
+        "timeoutFailureInfo": {"timeoutType": "TIMEOUT_TYPE_START_TO_CLOSE"},
+    }
+    await replay(WorkflowHistory.from_json("slow/g000000/r0", recorded))
 
 
 def test_histories_are_recorded_of_every_workflow() -> None:
