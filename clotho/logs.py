@@ -66,6 +66,7 @@ def configure(form: LogFormat, process: str) -> None:
     handler.setFormatter(_Json(process) if form == "json" else text)
     # force: without it this does nothing where a package has set up a handler already
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.captureWarnings(True)
     # Clotho logs requests and failed attempts itself, with the rollout's name.
     for chatty, level in (
         ("httpx", logging.WARNING),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from clotho.monitoring.metrics import BUCKETS
+from clotho.temporal.sdk_logs import sdk_logging
 from clotho.worker_settings import MetricsSettings
 
 PORTS = 32
@@ -42,7 +43,7 @@ def open_runtime(settings: MetricsSettings, labels: Mapping[str, str]) -> Served
             refusal = f": ports from {settings.port} on at {settings.host}: {error}"
             continue
         return Served(runtime, address)
-    return Served(Runtime(telemetry=TelemetryConfig()), None, refusal)
+    return Served(Runtime(telemetry=TelemetryConfig(logging=sdk_logging())), None, refusal)
 
 
 def _telemetry(address: str, labels: Mapping[str, str]) -> TelemetryConfig:
@@ -54,4 +55,6 @@ def _telemetry(address: str, labels: Mapping[str, str]) -> TelemetryConfig:
         durations_as_seconds=True,
         histogram_bucket_overrides=BUCKETS,
     )
-    return TelemetryConfig(metrics=prometheus, global_tags=labels, attach_service_name=False)
+    return TelemetryConfig(
+        logging=sdk_logging(), metrics=prometheus, global_tags=labels, attach_service_name=False
+    )

@@ -1,6 +1,7 @@
 """Temporal stands still, and workers lose the tasks of workflows in which they sample turns and call tools."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ import pytest
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.runs.rollouts import read_end
+from clotho.temporal.sdk_logs import LONG_TASK, core
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cluster import FAST, cluster_in
@@ -37,7 +39,7 @@ async def test_nothing_is_paid_for_or_done_twice(server: TemporalServer, folder:
     model = ScriptedModel(Script(conversations=(notes,), latency=0.3))
     async with cluster_in(server, folder / "stalled", "default") as cluster, serving(model) as url:
         for _ in range(WORKERS):
-            await cluster.start_worker()
+            await cluster.start_worker(CLOTHO_LOG_FORMAT="json")
         handle = await cluster.start("stalled", url, environment=NAME, group_size=ROLLOUTS)
         for turns in (2, NOTES // 2):
 
@@ -55,4 +57,9 @@ async def test_nothing_is_paid_for_or_done_twice(server: TemporalServer, folder:
         for number in range(ROLLOUTS):
             end = await read_end(cluster.open_journal(), f"stalled/g000000/r{number}")
             assert end is not None and end.summary.score == NOTES
+        logs = [worker.log.read_text() for worker in cluster.workers]
     assert set(model.calls.requests.values()) == {1}
+    lines = [json.loads(line) for log in logs for line in log.splitlines()]
+    said = [line["message"] for line in lines if line["logger"] == core.name]
+    assert [message for message in said if message.startswith("Task not found")], "the tasks were lost"
+    assert not [message for message in said if message.startswith(LONG_TASK)]
