@@ -22,6 +22,7 @@ log = logging.getLogger("clotho")
 LOCAL_SECONDS = 2.0
 """Time for which a local attempt works before a regular activity goes on with what it has begun."""
 CANCEL_LOOK_TIME = timedelta(seconds=2)
+"""Time that Temporal has to say whether a workflow ends whose local attempt is cancelled."""
 GOES_ON = "GoesOn"
 """Type of the error with which a local attempt tells the workflow to go on with a regular activity."""
 ELSEWHERE = "Elsewhere"

@@ -6,11 +6,6 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import WorkflowHandle
-
 from activities.pauses import ORPHANS_SECONDS, RESTING
 from activities.ttl_cache import FRESH_SECONDS
 from chaos import sandboxes
@@ -24,6 +19,7 @@ from clotho.identifiers.ids import campaign_id, group_of
 from clotho.processes.liveness import LIVENESS_SECONDS
 from clotho.runs.targets import Target
 from tests.cluster import register
+from tests.support import reset
 
 OUTAGE = 12.0
 """Seconds: longer than workers hold on to a completion that the server doesn't take."""
@@ -258,12 +254,12 @@ async def terminate_group(stage: Stage, hit: Hit, rollout: str) -> None:
 
 
 async def reset_rollout(stage: Stage, hit: Hit, rollout: str) -> None:
-    await _reset(stage, rollout)
+    await reset(stage.cluster.client, rollout)
     hit.release()
 
 
 async def reset_group(stage: Stage, hit: Hit, rollout: str) -> None:
-    await _reset(stage, group_of(rollout))
+    await reset(stage.cluster.client, group_of(rollout))
     hit.release()
 
 
@@ -275,27 +271,6 @@ async def terminate_and_start(stage: Stage, hit: Hit, rollout: str) -> None:
 
 async def terminate(stage: Stage, workflow: str) -> None:
     await stage.cluster.client.get_workflow_handle(workflow).terminate("a fault on purpose")
-
-
-async def _reset(stage: Stage, workflow: str) -> None:
-    """To its first workflow task, as the UI's "reset" does."""
-    client = stage.cluster.client
-    handle: WorkflowHandle[object, object] = client.get_workflow_handle(workflow)
-    described = await handle.describe()
-    event = 0
-    async for event_ in handle.fetch_history_events():
-        if event_.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-            event = event_.event_id
-            break
-    await client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace=client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=workflow, run_id=described.run_id),
-            reason="a fault on purpose",
-            workflow_task_finish_event_id=event,
-            request_id=f"{workflow}-reset",
-        )
-    )
 
 
 FAULTS = {

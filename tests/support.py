@@ -5,8 +5,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.runs.campaigns import CampaignHandle
@@ -39,6 +42,21 @@ def step_of(event: HistoryEvent) -> str | None:
 
 async def events_of(cluster: Cluster, workflow: str) -> Sequence[HistoryEvent]:
     return (await cluster.client.get_workflow_handle(workflow).fetch_history()).events
+
+
+async def reset(client: Client, workflow: str) -> None:
+    """Reset a workflow to its first task, as the UI does."""
+    history = await client.get_workflow_handle(workflow).fetch_history()
+    completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    first = next(event.event_id for event in history.events if event.event_type == completed)
+    await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=workflow),
+            workflow_task_finish_event_id=first,
+            request_id=f"{workflow}-reset",
+        )
+    )
 
 
 async def version_of(cluster: Cluster, workflow: str) -> str:

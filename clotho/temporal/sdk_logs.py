@@ -1,4 +1,4 @@
-"""What the SDK's core logs, as lines of this process: with its name, in its format."""
+"""Python's logging takes the lines of the SDK's core, and gives them this process's name and format."""
 
 import logging
 
@@ -11,7 +11,7 @@ core = logging.getLogger("temporalio.core")
 
 
 def sdk_logging() -> LoggingConfig:
-    """The SDK's own choice of lines, but those for long tasks."""
+    """Log what the SDK's core logs by default, without lines for long tasks."""
     core.addFilter(_is_telling)
     forwarding = LogForwardingConfig(core, append_target_to_name=False, prepend_target_on_message=False)
     return LoggingConfig(filter=LoggingConfig.default.filter, forwarding=forwarding)

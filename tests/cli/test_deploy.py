@@ -145,7 +145,7 @@ async def until_said(cluster: Cluster, line: str) -> None:
 
 
 async def until_doctor_says(cluster: Cluster, lines: str) -> Finished:
-    """What the doctor says once `lines` are in it: it gives Temporal seconds, a busy machine takes more."""
+    """The doctor's words once `lines` are in them: it waits seconds for Temporal, which may take more."""
 
     async def said() -> Finished | None:
         examined = await at(cluster, "doctor", "--store", cluster.store_location)
@@ -205,5 +205,4 @@ async def test_a_run_waits_for_a_current_version_and_ends_on_the_one_that_it_beg
     assert set(model.calls.requests.values()) == {1}
     drained = "build a is drained: its workers can be stopped"
     await until_said(cluster, drained)
-
     await until_doctor_says(cluster, f"  {drained}\n")

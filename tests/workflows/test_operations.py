@@ -10,7 +10,6 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     PauseActivityRequest,
     ResetActivityRequest,
-    ResetWorkflowExecutionRequest,
     UnpauseActivityRequest,
 )
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
@@ -29,7 +28,7 @@ from clotho.testing.script import Conversation, Fault, Script
 from clotho.testing.scripted_model import ScriptedModel, serving
 from tests.cli.command import clotho_many
 from tests.cluster import Cluster
-from tests.support import PATIENCE_SECONDS, eventually, start
+from tests.support import PATIENCE_SECONDS, eventually, reset, start
 from tests.workflows.holding import FIRST_TURNS, LATER_TURNS, Holding, after_turns
 from tests.workflows.scripts import run, say
 
@@ -41,8 +40,6 @@ WITHIN_A_TASK = Script(
     conversations=(Conversation(variants=((*[run("true")] * 7, say("Done.")),)),), latency=0.8
 )
 """Quick enough for turns to be sampled in a workflow's task, and together longer than that may be silent."""
-FIRST_TASK_COMPLETED = 4
-"""Number of the event with which a workflow's first task ends."""
 
 
 def operations(cluster: Cluster) -> Operations:
@@ -432,14 +429,7 @@ async def test_a_rollout_that_is_reset_in_the_ui_costs_no_call(cluster: Cluster)
             return model.calls.completed.total() >= 3
 
         await eventually(under_way, "turns within the workflow's task")
-        await cluster.client.workflow_service.reset_workflow_execution(
-            ResetWorkflowExecutionRequest(
-                namespace=cluster.client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=rollout),
-                workflow_task_finish_event_id=FIRST_TASK_COMPLETED,
-                request_id=rollout,
-            )
-        )
+        await reset(cluster.client, rollout)
 
         async def ended() -> bool:
             return await read_end(cluster.open_journal(), rollout) is not None
