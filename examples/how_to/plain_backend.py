@@ -21,7 +21,7 @@ from clotho.sandbox.exhaustion import Bounds, Evidence
 from clotho.sandbox.isolation import IsolationReport
 from clotho.sandbox.supervised import launch
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.files import delete_any, withdraw
+from clotho.sandbox.supervised.files import delete_any, delete_written
 from clotho.sandbox.supervised.instance import SupervisedSandbox
 from clotho.sandbox.supervised.layout import Layout, resolve_alias
 from clotho.sandbox.supervised.verifying import check_hidden, expanded, seal, stage_start
@@ -286,7 +286,7 @@ def _end(folder: Path) -> None:
     for control in _living(folder):
         launch.end(control)
     (folder / "record.json").unlink(missing_ok=True)  # a folder without it is no sandbox
-    withdraw(folder / "control")  # whoever waits for a command writes there how it ended
+    delete_written(folder / "control")  # whoever waits for a command writes there how it ended
     delete_any(folder)
 
 

@@ -1,6 +1,8 @@
 """A control directory is deleted whoever writes into it meanwhile."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count, takewhile
 from pathlib import Path
 from threading import Barrier, Event
@@ -37,6 +39,28 @@ def test_it_is_deleted_beside_those_that_write_into_it(tmp_path: Path) -> None:
     for each in writing:
         with pytest.raises(SandboxLost):
             each.result()
+    assert list(control.path.parent.iterdir()) == []
+
+
+def test_what_is_made_by_those_who_had_found_it_goes_too(tmp_path: Path) -> None:
+    control, writes = ControlDirectory(tmp_path / "control" / "agent", None), Event()
+    control.create()
+    control.stage(JOBS, "job", {f"entry-{number}": b"" for number in range(ENTRIES)})
+    found = os.open(control.path / JOBS / "job", os.O_RDONLY)
+
+    def write_on() -> None:
+        # until it is deleted: a deleted folder takes no entries
+        with suppress(FileNotFoundError):
+            for number in range(10 * ENTRIES):
+                os.close(os.open(f"late-{number}", os.O_CREAT | os.O_WRONLY, dir_fd=found))
+                writes.set()
+
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(write_on)
+        writes.wait()
+        control.delete()
+    writing.result()
+    os.close(found)
     assert list(control.path.parent.iterdir()) == []
 
 

@@ -20,7 +20,7 @@ from clotho.plugins.containers.layer import written
 from clotho.plugins.containers.view import CONTROL, PROGRAM, ContainerView
 from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.files import delete_any, withdraw
+from clotho.sandbox.supervised.files import delete_any, delete_written
 from clotho.sandbox.supervised.seccomp import program as seccomp_program
 from clotho.sandbox.supervisor import supervisor_copy
 
@@ -63,7 +63,7 @@ class ContainerHost:
             controls = (ControlDirectory(path, None) for path in instances.values())
             list(threads.map(self.end_instance, instances, controls))
         self.remove_left_images(folder)
-        withdraw(folder.controls)
+        delete_written(folder.controls)
         delete_any(folder.files)
 
     def end_instance(self, container: str, control: ControlDirectory) -> None:

@@ -32,7 +32,7 @@ from clotho.sandbox.local.start_files import StartFiles, start_files
 from clotho.sandbox.local.users import UserRegistry, supervisor_of
 from clotho.sandbox.supervised import launch, placed_files
 from clotho.sandbox.supervised.control import ControlDirectory
-from clotho.sandbox.supervised.files import delete_any, withdraw
+from clotho.sandbox.supervised.files import delete_any, delete_written
 from clotho.sandbox.supervisor import supervisor_path
 
 PROBE_AGAIN_SECONDS = 60.0
@@ -302,7 +302,7 @@ class LocalHost:
         # a mount point can be neither renamed nor deleted
         disk.remove(folder.image, folder.disk)
         disk.remove(folder.control_image, folder.controls)
-        delete(withdraw(folder.controls))
+        delete_written(folder.controls)
         delete(folder.files)
         # last: the next sandbox with this user could enter what is still there
         if user is not None:

@@ -53,8 +53,7 @@ class ControlDirectory:
                 self._give(folder)
 
     def delete(self) -> None:
-        """Raises FileNotFoundError where there is none."""
-        shutil.rmtree(files.withdraw(self.path))
+        files.delete_written(self.path)
 
     @property
     def alive_file(self) -> Path:

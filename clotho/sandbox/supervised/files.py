@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -83,18 +84,26 @@ def exists(path: StrPath) -> bool:
     return True
 
 
-def withdraw(folder: Path) -> Path:
-    """Rename a folder that is to be deleted; returns its new path.
+def delete_written(folder: Path) -> None:
+    """Delete a control directory, or the folder around several, into which others may still write.
 
-    A late writer finds no folder of the old name; else its new entries would keep the folder from being deleted.
+    It is renamed first: a late writer finds no folder of the old name.
     """
     ended = folder.with_name(f"{ENDED}{folder.name}")
     if ended.exists():  # whoever was to delete it was killed
         delete_any(ended)
-    # gone already, or withdrawn by whoever was to delete it
+    # gone already, or renamed by whoever was to delete it
     with suppress(FileNotFoundError):
         folder.rename(ended)
-    return ended
+    while ended.exists():
+        try:
+            shutil.rmtree(ended)
+        except RecursionError:
+            delete_any(ended)
+        except OSError as error:
+            # whoever had found the folder before it was renamed makes one entry more, in what was just emptied
+            if error.errno != errno.ENOTEMPTY:
+                delete_any(ended)
 
 
 def delete_any(folder: Path) -> None:
