@@ -34,6 +34,7 @@ from activities.load import LoadInterceptor
 from activities.notices import Hooks
 from activities.pauses import PauseActivities
 from activities.presence import PresenceInterceptor
+from activities.sampling import TurnSampler
 from activities.turn_claims import TurnClaims
 from clotho import application, failpoints
 from clotho.config import (
@@ -198,7 +199,8 @@ class Composition:
             return backends.at(endpoint, _key_of(endpoint), manifest.model, manifest.rendering)
 
         previews = CommandPreviews(variable) if self.settings.worker.show_commands else None
-        return Model(self.journal, backend, own_queue, previews, self.metrics, budgets, pacer, claims)
+        turns = TurnSampler(self.journal, backend, own_queue, previews, self.metrics, budgets, pacer, claims)
+        return Model(self.journal, turns, backend, own_queue, claims)
 
     def llm(self, own_queue: str, model: Model, pauses: PauseActivities) -> list[Worker]:
         served: dict[str, list[Callable[..., Any]]] = {

@@ -2,7 +2,7 @@
 
 This is how a paid call is found again: an activity computes its key from run, rollout and turn, and does its work
 within `Journal.once` or `once_from`. A later attempt, in any process, finds the entry at the key, or joins the call
-while it is in flight in the same process. `Model.sample_turn` (`activities/llm.py`) does so for turns, whose
+while it is in flight in the same process. `TurnSampler` (`activities/sampling.py`) does so for turns, whose
 workflow stays with one process for that reason (`workflows/model_process.py`). An answer is paid for twice only if
 the process is killed that waits for it; in token mode, only its last seconds are (`clotho/models/write_ahead.py`).
 """

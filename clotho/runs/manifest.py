@@ -172,6 +172,13 @@ async def read_endpoint(journal: Journal, run: str) -> Endpoint | None:
     return await journal.latest(endpoint_prefix(run), Endpoint)
 
 
+def required_endpoint(endpoint: Endpoint | None, run: str) -> Endpoint:
+    """Raises InvalidInput where the run has none."""
+    if endpoint is None:
+        raise InvalidInput(f"run {run!r} has no model server; start it with --model URL")
+    return endpoint
+
+
 async def note_capabilities(journal: Journal, run: str, served: ServerCapabilities) -> None:
     """Keep the capabilities of the run's token-exact server, if they changed."""
     if await read_capabilities(journal, run) != served:

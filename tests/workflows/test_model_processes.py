@@ -14,6 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.budgets import BudgetWatch
 from activities.llm import Model
+from activities.sampling import TurnSampler
 from activities.turn_claims import TurnClaims
 from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.rollout_keys import process_key, prompt_key, turn_key
@@ -158,7 +159,8 @@ def model_process(
     namespace = served_namespace(cluster.client)
     liveness = Liveness(journal, queue, namespace=namespace)
     claims = TurnClaims(journal, Presence(journal, namespace), liveness, queue)
-    return Model(journal, backend, queue, None, metrics or Metrics(), budgets, pacer, claims)
+    turns = TurnSampler(journal, backend, queue, None, metrics or Metrics(), budgets, pacer, claims)
+    return Model(journal, turns, backend, queue, claims)
 
 
 async def no_metrics(server: Endpoint) -> None:
