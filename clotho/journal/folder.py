@@ -29,10 +29,12 @@ Result = TypeVar("Result")
 class FilesystemStore:
     """Blobs under `root`, shared by every process that can reach the folder.
 
-    A blob is written to a temporary file, flushed to the disk, and linked to its name; then the folder is
-    flushed. A reader sees a whole blob or none, after a power cut too. All I/O is done in threads, by system calls
-    without Python's files between: each one more waits for the interpreter's lock. Paths are strings,
-    since each key is joined on the event loop.
+    A blob is written to a file without a name, flushed to the disk, and linked to its name; then the folder is
+    flushed. A reader sees a whole blob or none, after a power cut too. Where the file system has no files without
+    names, it is written to a temporary one.
+
+    All I/O is done in threads, by system calls without Python's files between: each one more waits for the
+    interpreter's lock. Paths are strings, since each key is joined on the event loop.
 
     Raises InvalidInput where `root` can't be written, StoreUnavailable for what may pass (a full disk).
     """
@@ -50,6 +52,7 @@ class FilesystemStore:
             os.unlink(self._write_temporary(b""))
         except OSError as error:
             raise InvalidInput(f"store folder {self._root} can't be written: {error.strerror}") from error
+        self._has_nameless = self._links_nameless()
 
     @property
     def identity(self) -> str:
@@ -107,34 +110,53 @@ class FilesystemStore:
     def _link(self, path: str, body: bytes) -> bool:
         folder = os.path.dirname(path)
         self._make_folder(folder)
-        temporary = self._write_temporary(body)
         try:
             # not rename, which would replace another writer's blob: link fails where the name is taken
-            os.link(temporary, path)
+            if self._has_nameless:
+                _link_nameless(folder, body, path)
+            else:
+                self._link_temporary(body, path)
         except FileExistsError:
-            # its writer may not have flushed the name yet, and the caller goes by what is there
-            _flush(folder)
+            created = False
+        else:
+            created = True
+        # also where it is taken: its writer may not have flushed the name yet, and the caller goes by what is there
+        _flush(folder)
+        return created
+
+    def _links_nameless(self) -> bool:
+        """Whether the file system has files without names. That of a file server, for one, hasn't."""
+        probe = self._temporary_path()
+        try:
+            _link_nameless(str(self._temporary), b"", probe)
+        except OSError:
             return False
         finally:
-            _unlink(temporary)
-        _flush(folder)
+            _unlink(probe)
         return True
 
+    def _link_temporary(self, body: bytes, path: str) -> None:
+        temporary = self._write_temporary(body)
+        try:
+            os.link(temporary, path)
+        finally:
+            _unlink(temporary)
+
     def _write_temporary(self, body: bytes) -> str:
-        # random: hosts and containers that share the folder may have processes of one number
-        path = os.path.join(self._temporary, f"{os.getpid()}-{self._token}-{next(self._names)}")
+        path = self._temporary_path()
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            rest = memoryview(body)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
+            _write(descriptor, body)
         except OSError:
             _unlink(path)
             raise
         finally:
             os.close(descriptor)
         return path
+
+    def _temporary_path(self) -> str:
+        # random: hosts and containers that share the folder may have processes of one number
+        return os.path.join(self._temporary, f"{os.getpid()}-{self._token}-{next(self._names)}")
 
     def _make_folder(self, folder: str) -> None:
         """Make the folder and flush its name to the disk, before anything in it counts as written."""
@@ -190,6 +212,24 @@ def _read(path: str) -> bytes | None:
         return b"".join(parts)
     finally:
         os.close(descriptor)
+
+
+def _link_nameless(folder: str, body: bytes, path: str) -> None:
+    """Write a file in `folder` that has no name, and leaves nothing behind without one; give it the name `path`."""
+    descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o600)
+    try:
+        _write(descriptor, body)
+        # with a folder's descriptor, which an absolute path doesn't need, the link is to what /proc's link leads to
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, body: bytes) -> None:
+    rest = memoryview(body)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)
 
 
 def _unlink(path: str) -> None:

@@ -28,7 +28,8 @@ SCORES = (0.0, 1.0)
 GROUPS = 2
 MODES = ("process", "evaluate", "serve")
 KINDS = {
-    **dict.fromkeys(("_create", "_link", "_write_temporary", "_private", "_make_folder", "_flush"), "create"),
+    **dict.fromkeys(("_create", "_link", "_link_nameless", "_write", "_make_folder", "_flush"), "create"),
+    **dict.fromkeys(("_write_temporary", "_private"), "create"),
     **dict.fromkeys(("_keys", "<genexpr>"), "keys"),
     **{"_read": "read", "__init__": "open", "_in_thread": "thread", "_unlink": "delete"},
 }

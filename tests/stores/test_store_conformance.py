@@ -1,6 +1,8 @@
 """What every store promises; a new backend is one more parameter of the fixture."""
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,24 @@ SECOND = 1.0
 """What servers round times to."""
 
 
-@pytest.fixture(params=["filesystem", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "filesystem":
+@pytest.fixture(params=["filesystem", "named-files", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    if request.param == "named-files":
+        # as on a file server
+        monkeypatch.setattr(os, "open", _open_named)
+    if request.param != "s3":
         return Place(str(tmp_path / "store"))
     place: Place = request.getfixturevalue("s3_place")
     return place
+
+
+_open = os.open
+
+
+def _open_named(path: str, flags: int, mode: int = 0o777, **options: int) -> int:
+    if flags & os.O_TMPFILE == os.O_TMPFILE:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), path)
+    return _open(path, flags, mode, **options)
 
 
 @pytest.fixture
