@@ -13,6 +13,8 @@ import docker
 from docker.errors import DockerException
 
 from chaos.waiting import until
+from clotho.errors import SandboxUnavailable
+from clotho.plugins.containers.engine import Engine
 from clotho.processes.child import ChildProcess
 from tests.containers import CONTAINERS, STORAGE
 from tests.machine_image import IMAGE, machine_image
@@ -59,7 +61,7 @@ class PodmanEngine:
 
     @property
     def sdk(self) -> docker.DockerClient:
-        return docker.DockerClient(base_url=self.address)
+        return Engine(self.address).client
 
     async def make(self) -> None:
         """Its folder, and the service."""
@@ -78,7 +80,7 @@ class PodmanEngine:
         def asked() -> bool:
             try:
                 return bool(self.sdk.ping())
-            except DockerException:
+            except (SandboxUnavailable, DockerException):
                 return False
 
         return await asyncio.to_thread(asked)

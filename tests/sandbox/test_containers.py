@@ -52,7 +52,7 @@ def containers(engine: str, folder: Path) -> ContainerBackend:
 
 @pytest.fixture
 def sdk(engine: str) -> docker.DockerClient:
-    return docker.DockerClient(base_url=engine, timeout=round(PATIENCE_SECONDS))
+    return Engine(engine).client
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-import docker
 import pytest
 from temporalio.client import WorkflowFailureError
 
 from clotho.identifiers.ids import campaign_id
 from clotho.plugins.containers.config import DockerConfig
+from clotho.plugins.containers.engine import Engine
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.lease import Fidelity
@@ -44,7 +44,7 @@ async def workers(private_cluster: Cluster, engine: str) -> AsyncIterator[Cluste
 def left_behind(engine: str, rollout: str) -> list[str]:
     """The containers of a rollout."""
     label = f"clotho.rollout={rollout}"
-    found = docker.DockerClient(base_url=engine).containers.list(all=True, filters={"label": [label]})
+    found = Engine(engine).client.containers.list(all=True, filters={"label": [label]})
     return [str(each.name) for each in found]
 
 
@@ -63,7 +63,7 @@ async def test_a_rollout_in_a_container_earns_its_reward(workers: Cluster, engin
         file = await eventually(waiting, "the second command running")
         if killed:
             (container,) = left_behind(engine, rollout)
-            await asyncio.to_thread(docker.DockerClient(base_url=engine).containers.get(container).kill)
+            await asyncio.to_thread(Engine(engine).client.containers.get(container).kill)
             file = await eventually(partial(waiting, but=file), "it running in the next container")
         file.with_name("go").touch()
         await handle.result()
@@ -112,7 +112,7 @@ async def test_containers_made_ahead_end_with_their_worker(private_cluster: Clus
     await eventually(made_ahead, "another one made ahead")
     await worker.stop(PATIENCE_SECONDS)
     assert not await made_ahead()
-    found = docker.DockerClient(base_url=engine).containers.list(all=True)
+    found = Engine(engine).client.containers.list(all=True)
     assert not [each for each in found if str(cluster.folder) in each.labels.get("clotho.root", "")]
 
 

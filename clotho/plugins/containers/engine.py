@@ -9,7 +9,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # as many as threads that make sandboxes: the package keeps 10, and throws further ones away after each request
 CONNECTIONS = 64
+OLDEST_API = "1.24"
+"""The oldest that the package speaks."""
 TIMEOUT_SECONDS = 120
 PULL_SECONDS = 3600
 KEEP_SECONDS = 1800
@@ -62,7 +64,7 @@ class Engine:
     def patient(self) -> "Iterator[DockerClient]":
         """A client for one slow request."""
         # the package has a time-out for each client, none for each request
-        client = self._opened(KEEP_SECONDS)
+        client = self._opened(KEEP_SECONDS, self.client.api.api_version)
         try:
             yield client
         finally:
@@ -79,21 +81,19 @@ class Engine:
             )
         return address
 
-    def _opened(self, timeout: float | None = None) -> "DockerClient":
+    def _opened(self, timeout: float = TIMEOUT_SECONDS, version: str | None = None) -> "DockerClient":
         address = self.address
         if is_elsewhere(address) and not self._anywhere:
             raise InvalidInput(
                 f"the container engine at {address} is on another machine: a socket of this host is needed"
             )
+        reached: dict[str, Any] = {"base_url": address, "timeout": timeout}
+        if address.startswith("ssh://"):
+            # the ssh program, as EngineChannel has it: both reach the host by the same keys and configuration
+            reached["use_ssh_client"] = True
         with engine_failures(f"the container engine at {address}"):
-            return sdk().DockerClient(
-                base_url=address,
-                version="auto",
-                timeout=timeout or TIMEOUT_SECONDS,
-                max_pool_size=CONNECTIONS,
-                # the ssh program, as EngineChannel has it: both reach the host by the same keys and configuration
-                **({"use_ssh_client": True} if address.startswith("ssh://") else {}),
-            )
+            spoken = version or _spoken_version(reached)
+            return sdk().DockerClient(**reached, version=spoken, max_pool_size=CONNECTIONS)
 
     # ---- images ----
 
@@ -343,6 +343,17 @@ def engine_failures(what: str) -> Iterator[None]:
         raise failure_of(what, _said(error)) from error
     except (errors.DockerException, OSError) as error:
         raise SandboxUnavailable(f"{what}: {error}") from error
+
+
+def _spoken_version(reached: Mapping[str, Any]) -> str:
+    """The version of its API that an engine speaks, by its answer to a ping.
+
+    By default, the package asks for all versions. For these, podman asks the system's package manager about its
+    programs, each time: half a second of a processor.
+    """
+    with closing(sdk().APIClient(**reached, version=OLDEST_API)) as client:
+        answer = client.get(f"{client.base_url}/_ping", timeout=reached["timeout"])
+    return answer.headers.get("Api-Version") or "auto"
 
 
 def _has_devices(host: Mapping[str, Any]) -> bool:
