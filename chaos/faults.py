@@ -1,6 +1,7 @@
 """Real faults. Each one strikes a rollout that is held at a phase, and lets it go on."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from chaos.waiting import until
 from clotho.identifiers.ids import campaign_id, group_of
 from clotho.processes.liveness import LIVENESS_SECONDS
 from clotho.runs.targets import Target
-from tests.cluster import register
+from tests.cluster import FAST, register
 from tests.support import reset
 
 OUTAGE = 12.0
 """Seconds: longer than workers hold on to a completion that the server doesn't take."""
+STALL = FAST.workflow_task_timeout.total_seconds() + 4.0
 STORE_OUTAGE = 6.0
 SLOW_STORE = 8.0
 MODEL_OUTAGE = 2.0
@@ -147,6 +149,18 @@ async def kill_temporal(stage: Stage, hit: Hit, rollout: str) -> None:
     hit.release()
     await asyncio.sleep(OUTAGE)
     await stage.servers.temporal.start()
+
+
+async def stall_temporal(stage: Stage, hit: Hit, rollout: str) -> None:
+    """Workers go on with steps of their own, and have lost the tasks of their workflows by the end."""
+    temporal = stage.servers.temporal
+    assert temporal.pid is not None
+    os.kill(temporal.pid, signal.SIGSTOP)
+    hit.release()
+    try:
+        await asyncio.sleep(STALL)
+    finally:
+        os.kill(temporal.pid, signal.SIGCONT)
 
 
 async def delete_database(stage: Stage, hit: Hit, rollout: str) -> None:
@@ -327,6 +341,12 @@ FAULTS = {
     ),
     "temporal": Fault(
         f"SIGKILL of Temporal, back after {OUTAGE:g} s with its database", kill_temporal, TEMPORAL_LIMIT
+    ),
+    "stalled": Fault(
+        f"SIGSTOP of Temporal for {STALL:g} s, with turns in the processes of two equal workers",
+        stall_temporal,
+        TEMPORAL_LIMIT,
+        equal_workers=True,
     ),
     "model": Fault("SIGKILL of the model server", kill_model),
     "sandbox": Fault("a sandbox destroyed, files and all", destroy_sandbox),
