@@ -2,7 +2,6 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import count, takewhile
 from pathlib import Path
 from threading import Barrier, Event
@@ -11,6 +10,7 @@ import pytest
 
 from clotho.errors import SandboxLost
 from clotho.sandbox.supervised.control import ControlDirectory
+from clotho.sandbox.supervised.files import MOST_LATE_ENTRIES
 from clotho.sandbox.supervised.interface import JOBS
 
 ENTRIES = 500
@@ -42,25 +42,39 @@ def test_it_is_deleted_beside_those_that_write_into_it(tmp_path: Path) -> None:
     assert list(control.path.parent.iterdir()) == []
 
 
-def test_what_is_made_by_those_who_had_found_it_goes_too(tmp_path: Path) -> None:
-    control, writes = ControlDirectory(tmp_path / "control" / "agent", None), Event()
+def deleted_while_entries_are_made(
+    control: ControlDirectory, patch: pytest.MonkeyPatch, entries: int
+) -> None:
+    """Before the job's folder is removed each time, somebody makes an entry in it who had found it before."""
     control.create()
-    control.stage(JOBS, "job", {f"entry-{number}": b"" for number in range(ENTRIES)})
+    control.stage(JOBS, "job", {})
     found = os.open(control.path / JOBS / "job", os.O_RDONLY)
+    late, remove = iter(range(entries)), os.rmdir
 
-    def write_on() -> None:
-        # until it is deleted: a deleted folder takes no entries
-        with suppress(FileNotFoundError):
-            for number in range(10 * ENTRIES):
-                os.close(os.open(f"late-{number}", os.O_CREAT | os.O_WRONLY, dir_fd=found))
-                writes.set()
+    def remove_late(path: str, *, dir_fd: int | None = None) -> None:
+        if path == "job" and (number := next(late, None)) is not None:
+            os.close(os.open(f"late-{number}", os.O_CREAT | os.O_WRONLY, dir_fd=found))
+        remove(path, dir_fd=dir_fd)
 
-    with ThreadPoolExecutor() as threads:
-        writing = threads.submit(write_on)
-        writes.wait()
-        control.delete()
-    writing.result()
-    os.close(found)
+    try:
+        with patch.context() as patched:
+            patched.setattr(os, "rmdir", remove_late)
+            control.delete()
+    finally:
+        os.close(found)
+
+
+def test_what_is_made_by_those_who_had_found_it_goes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlDirectory(tmp_path / "control" / "agent", None)
+    deleted_while_entries_are_made(control, monkeypatch, 50)
+    assert list(control.path.parent.iterdir()) == []
+
+
+def test_one_that_is_filled_on_purpose_is_left_to_rm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = ControlDirectory(tmp_path / "control" / "agent", None)
+    deleted_while_entries_are_made(control, monkeypatch, 10 * MOST_LATE_ENTRIES)
     assert list(control.path.parent.iterdir()) == []
 
 

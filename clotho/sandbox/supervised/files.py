@@ -16,6 +16,8 @@ SMALL_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
 ENDED = "ended-"
 """Beginning of the name of a folder that is being deleted."""
+MOST_LATE_ENTRIES = 1_000
+"""More than there are writers: a folder that is still not empty then is filled on purpose."""
 KEY = re.compile("[0-9a-f]{32}")
 StrPath = str | Path
 NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -95,15 +97,17 @@ def delete_written(folder: Path) -> None:
     # gone already, or renamed by whoever was to delete it
     with suppress(FileNotFoundError):
         folder.rename(ended)
-    while ended.exists():
+    for _ in range(MOST_LATE_ENTRIES):
         try:
             shutil.rmtree(ended)
+            return
         except RecursionError:
-            delete_any(ended)
+            break
         except OSError as error:
             # whoever had found the folder before it was renamed makes one entry more, in what was just emptied
             if error.errno != errno.ENOTEMPTY:
-                delete_any(ended)
+                break
+    delete_any(ended)
 
 
 def delete_any(folder: Path) -> None:
