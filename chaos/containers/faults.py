@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from docker.models.containers import Container
+from docker import APIClient
+from docker.errors import APIError
 
 from chaos import sandboxes
 from chaos.faults import WORKER_LIMIT, Fault, kill_supervisor, kill_worker
@@ -11,6 +12,7 @@ from chaos.phases import Hit
 from chaos.stage import Stage
 from clotho.plugins.containers.folders import ContainerFolder
 
+GONE = "no such container"
 ENGINE_OUTAGE = 4.0
 """Seconds: longer than a step waits before it asks again."""
 
@@ -30,22 +32,29 @@ async def kill_engine(stage: Stage, hit: Hit, rollout: str) -> None:
 
 
 async def kill_containers(stage: Stage, hit: Hit, rollout: str) -> None:
-    await _each_container(stage, rollout, lambda container: container.kill())
+    await _each_container(stage, rollout, lambda engine, container: engine.kill(container))
     hit.release()
 
 
 async def remove_containers(stage: Stage, hit: Hit, rollout: str) -> None:
-    await _each_container(stage, rollout, lambda container: container.remove(force=True))
+    await _each_container(
+        stage, rollout, lambda engine, container: engine.remove_container(container, force=True)
+    )
     hit.release()
 
 
-async def _each_container(stage: Stage, rollout: str, strike: Callable[[Container], None]) -> None:
-    """The agent's and its verifier's."""
+async def _each_container(stage: Stage, rollout: str, strike: Callable[[APIClient, str], None]) -> None:
+    """The agent's and its verifier's, where they aren't removed by now."""
+    engine = stage.podman.sdk.api
     for lease in await sandboxes.leases_of(stage, rollout):
         for name in ContainerFolder.of_lease(stage.sandbox_folder / "containers", lease).instances():
-            found = stage.podman.sdk.containers.list(all=True, filters={"name": f"^{name}$"})
-            for container in found:
-                await asyncio.to_thread(strike, container)
+            for container in engine.containers(all=True, filters={"name": f"^{name}$"}):
+                try:
+                    await asyncio.to_thread(strike, engine, container["Id"])
+                except APIError as error:
+                    # podman doesn't say 404 of one that it removes just now
+                    if GONE not in str(error).lower():
+                        raise
 
 
 FAULTS = {
