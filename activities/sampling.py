@@ -87,11 +87,33 @@ class TurnSampler:
         """Turns that this process samples, or whose requests wait here."""
 
     async def sample(self, request: TurnRequest) -> TurnResult | None:
+        """Sample a turn, or find it in the journal; None while its rollout is paused."""
         self._under_way += 1
         try:
             return await self._found_or_sampled(request)
         finally:
             self._under_way -= 1
+
+    async def quick(self, rollout: str) -> bool:
+        """Whether the rollout's model server has answered quickly of late."""
+        manifest = await read_manifest(self._journal, run_of(rollout))
+        if not manifest.agent.kind.has_model:
+            return True
+        endpoint = required_endpoint(await self._endpoints.of(run_of(rollout)), run_of(rollout))
+        return self._pacer.quick_share(endpoint, rollout) >= WORTHWHILE
+
+    async def likely_silence(self, rollout: str) -> int:
+        """Whole seconds for which a turn may be silent, by the time that the server took for answers of late."""
+        endpoint = await self._endpoints.of(run_of(rollout))
+        # where no model acts, it takes none
+        return self._silence(self._pacer.likely_seconds(endpoint, rollout) if endpoint is not None else 0.0)
+
+    def _silence(self, seconds: float) -> int:
+        """Whole seconds for which a turn that is likely to take `seconds` may be silent: a quarter of them.
+
+        Longer where many turns are under way: their heartbeats would leave Temporal no time for anything else.
+        """
+        return int(max(seconds / 4, self._under_way / HEARTBEATS_A_SECOND))
 
     async def _found_or_sampled(self, request: TurnRequest) -> TurnResult | None:
         key = turn_key(request.rollout, request.turn)
@@ -131,27 +153,6 @@ class TurnSampler:
             return [""] * len(turn.tool_calls)
         hidden = manifest.tool_settings.redact
         return [self._previews.of(call.function.arguments, hidden) for call in turn.tool_calls]
-
-    async def quick(self, rollout: str) -> bool:
-        """Whether the rollout's model server has answered quickly of late."""
-        manifest = await read_manifest(self._journal, run_of(rollout))
-        if not manifest.agent.kind.has_model:
-            return True
-        endpoint = required_endpoint(await self._endpoints.of(run_of(rollout)), run_of(rollout))
-        return self._pacer.quick_share(endpoint, rollout) >= WORTHWHILE
-
-    async def likely_silence(self, rollout: str) -> int:
-        """Whole seconds for which a turn may be silent, by the time that the server took for answers of late."""
-        endpoint = await self._endpoints.of(run_of(rollout))
-        # where no model acts, it takes none
-        return self._silence(self._pacer.likely_seconds(endpoint, rollout) if endpoint is not None else 0.0)
-
-    def _silence(self, seconds: float) -> int:
-        """Whole seconds for which a turn that is likely to take `seconds` may be silent: a quarter of them.
-
-        Longer where many turns are under way: their heartbeats would leave Temporal no time for anything else.
-        """
-        return int(max(seconds / 4, self._under_way / HEARTBEATS_A_SECOND))
 
     async def _inputs(self, request: TurnRequest) -> TurnInputs:
         read = read_asked_conversation if request.asked else read_conversation

@@ -1,4 +1,4 @@
-"""What can go wrong with sandboxes in containers, beside what can go wrong with any."""
+"""Faults of sandboxes in containers, beside those of any sandbox."""
 
 import asyncio
 from collections.abc import Callable

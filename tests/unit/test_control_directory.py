@@ -42,10 +42,8 @@ def test_it_is_deleted_beside_those_that_write_into_it(tmp_path: Path) -> None:
     assert list(control.path.parent.iterdir()) == []
 
 
-def deleted_while_entries_are_made(
-    control: ControlDirectory, patch: pytest.MonkeyPatch, entries: int
-) -> None:
-    """Before the job's folder is removed each time, somebody makes an entry in it who had found it before."""
+def delete_while_entries_are_made(control: ControlDirectory, patch: pytest.MonkeyPatch, entries: int) -> None:
+    """Make an entry in the job's folder before each attempt to remove it, as one does who had found it before."""
     control.create()
     control.stage(JOBS, "job", {})
     found = os.open(control.path / JOBS / "job", os.O_RDONLY)
@@ -68,13 +66,13 @@ def test_what_is_made_by_those_who_had_found_it_goes_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     control = ControlDirectory(tmp_path / "control" / "agent", None)
-    deleted_while_entries_are_made(control, monkeypatch, 50)
+    delete_while_entries_are_made(control, monkeypatch, 50)
     assert list(control.path.parent.iterdir()) == []
 
 
 def test_one_that_is_filled_on_purpose_is_left_to_rm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     control = ControlDirectory(tmp_path / "control" / "agent", None)
-    deleted_while_entries_are_made(control, monkeypatch, 10 * MOST_LATE_ENTRIES)
+    delete_while_entries_are_made(control, monkeypatch, 10 * MOST_LATE_ENTRIES)
     assert list(control.path.parent.iterdir()) == []
 
 
