@@ -152,11 +152,10 @@ $(INSTALLED)/%.complete: .venv/.complete
 
 chaos: setup
 	$(BIN)/python -m chaos $(if $(RESUME),--resume) --write docs/fault-matrix.md
-	$(BIN)/python -m chaos --storm 1 --write docs/fault-matrix.md
 
 # Takes root, PostgreSQL, faketime and Go; half an hour.
 chaos-cluster: setup
-	$(BIN)/python -m chaos --cluster $(if $(RESUME),--resume) --write docs/fault-matrix.md
+	$(BIN)/python -m chaos --table cluster $(if $(RESUME),--resume) --write docs/fault-matrix.md
 
 soak: setup
 	$(BIN)/python -m chaos --soak $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))

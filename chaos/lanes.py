@@ -4,43 +4,33 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from chaos.cell import play, undisturbed
 from chaos.containers.engine import make_images
 from chaos.faults import Fault
 from chaos.phases import EVERY_PHASE
-from chaos.results import CellResult, Run
+from chaos.plays import Name, P
+from chaos.results import CellResult
 from chaos.scratch import scratch
 from chaos.servers import Servers, servers_in
 from chaos.stage import Size
-from chaos.table import Name
 
 LANES = 2
 """Most of a cell is waiting, but with three on two cores workers start too slowly for the times to mean much."""
 
 
-class Played(Protocol):
-    @property
-    def problem(self) -> str | None: ...
-
-
-P = TypeVar("P", bound=Played)
-
-
 async def play_all(
-    names: Sequence[Name],
     kinds: Mapping[str, Fault],
+    names: Sequence[Name],
     keep: Callable[[CellResult], None],
     lanes: int = LANES,
-    size: Size | None = None,
     contained: bool = False,
-) -> Run:
-    """Hands each result to `keep`; returns the undisturbed run that all were compared with.
+) -> None:
+    """Hands each result to `keep`, compared with an undisturbed run.
 
     Where they are `contained`, sandboxes are in containers, of an engine for each cell.
     """
-    size = size or Size()
+    size = Size()
     async with scratch() as folder:
         images = folder / "images" if contained else None
         if images:
@@ -57,7 +47,6 @@ async def play_all(
         )
         apart = [each for each in names if kinds[each[0]].short_histories]
         await in_lanes(apart, folder / "short-histories", lanes, one, keep, short_histories=True)
-    return expected
 
 
 async def in_lanes(

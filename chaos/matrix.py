@@ -1,18 +1,23 @@
-"""The fault matrix as a document, from what cells measured."""
+"""The first table of the fault matrix: rollouts, and all that a run consists of."""
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 
-from benchmarks.machine import machine
 from chaos.faults import FAULTS
+from chaos.lanes import play_all
 from chaos.phases import EVERY_PHASE
-from chaos.results import CellResult, Run
-from chaos.stage import HEARTBEAT
-from chaos.table import Name, kept, table
+from chaos.plays import Name
+from chaos.results import CellResult
+from chaos.ssh_host import can_be_started
+from chaos.stage import HEARTBEAT, Size
+from chaos.table import Table
 
+SIZE = Size()
+ROLLOUTS = SIZE.groups * SIZE.group_size
 LEGEND = f"""\
-Each cell is a run of its own: rollouts of the embedded model on file tasks, in a namespace, a store and sandboxes
-of its own. One rollout is held exactly at the phase, by a failpoint of the worker, by the provider or by a command
-that waits, while the fault is done for real. Then the run goes on to its end. `make chaos` writes this page.
+Each cell is a run of its own: {ROLLOUTS} rollouts of the embedded model on file tasks, in a namespace, a store and
+sandboxes of its own. One rollout is held exactly at the phase, by a failpoint of the worker, by the provider or by
+a command that waits, while the fault is done for real. Then the run goes on to its end. `make chaos` writes this
+page.
 
 A cell is ✓ with the seconds from the end of the fault (for a killed worker, started again at once: from the kill)
 to the rollout's next journal entry (0 s if it was finished by then), if all of these hold. Else it says which one
@@ -50,26 +55,19 @@ turns that it was in, one a rollout at most, and so many answers were paid for t
 """
 
 
-def document(results: Mapping[Name, Sequence[CellResult]], undisturbed: Run, version: str) -> str:
-    lines = [
-        "# Fault matrix",
-        "",
-        f"Measured on {machine()}: {len(results)} cells, each with {len(undisturbed.rewards)} rollouts and "
-        f"{undisturbed.calls} commands, all with the same version of the code ({version}).",
-        "",
-        *table(FAULTS, EVERY_PHASE, results),
-    ]
-    return "\n".join([*lines, "", totals(results), "", LEGEND])
+def there_is(name: Name) -> bool:
+    fault, phase = FAULTS[name[0]], name[1]
+    return phase in fault.phases and (can_be_started() or not fault.through_ssh)
 
 
-def totals(results: Mapping[Name, Sequence[CellResult]], what: str = "cells") -> str:
-    plays = [play for cell in results.values() for play in cell]
-    return (
-        f"{kept(results, what)} "
-        f"Lost {sum(play.lost for play in plays)}, repaid {sum(play.bill.repaid for play in plays)}, "
-        f"re-run {sum(play.rerun for play in plays)}, "
-        f"rewards changed {sum(play.rewards_changed for play in plays)}, "
-        f"orphans {sum(len(play.orphans) for play in plays)}; "
-        f"answered into a dead process {sum(play.bill.died for play in plays)}, "
-        f"to somebody who hung up on purpose {sum(play.bill.hung_up for play in plays)}."
-    )
+TABLE = Table(
+    name="rollouts",
+    heading="# Fault matrix",
+    cells="cells",
+    faults=FAULTS,
+    phases=EVERY_PHASE,
+    kind=CellResult,
+    play_all=partial(play_all, FAULTS),
+    there_is=there_is,
+    legend=LEGEND,
+)

@@ -1,8 +1,10 @@
 """The results of cells, and the counts in them."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TypeVar
 
+from chaos.plays import Play
 from clotho.frozen_model import FrozenModel
 from clotho.plugins.demo.provider import Bill
 
@@ -29,11 +31,7 @@ class Run(FrozenModel):
         return sum(len(marks) for marks in self.marks.values())
 
 
-class CellResult(FrozenModel):
-    fault: str
-    phase: str
-    problem: str | None = None
-    """Why there is nothing to count: the phase was never reached, or the run never completed."""
+class CellResult(Play):
     lost: int = 0
     """Rollouts without a reward, and commands without an effect."""
     bill: Bill = Bill()
@@ -43,12 +41,10 @@ class CellResult(FrozenModel):
     rewards_changed: int = 0
     further_turns: int = 0
     """Turns beyond those of the undisturbed run: a call that was made again under another name."""
-    orphans: tuple[str, ...] = ()
     to_reaper: int = 0
     """Sandboxes that were left for the reaper, and gone after its pass."""
-    recovery: float | None = None
-    """Seconds from the end of the fault to the rollout's next entry in the journal."""
     recovery_limit: float | None = None
+    """Seconds from the end of the fault within which the rollout has its next entry in the journal."""
     losses: int = 0
     """Sandboxes that a rollout lost, the one that lost most."""
     losses_limit: int | None = None
@@ -58,31 +54,38 @@ class CellResult(FrozenModel):
     """Workers that ended by themselves."""
     struck_regular: bool = False
     """Whether a step that was to be struck where it is local had gone on as a regular activity by then."""
-    seconds: float = 0.0
 
     @property
-    def missed(self) -> list[str]:
-        """The targets that were missed."""
-        if self.problem is not None:
-            return [self.problem]
+    def targets(self) -> Mapping[str, object]:
         too_many = self.losses_limit is not None and self.losses > self.losses_limit
         late = self.recovery is None or (self.recovery > (self.recovery_limit or float("inf")))
-        found = {
+        when = "never went on" if self.recovery is None else f"late: {self.recovery:g} s"
+        return {
             f"lost {self.lost}": self.lost,
             f"repaid {self.bill.repaid}": self.bill.repaid > self.repaid_limit,
             f"re-run {self.rerun}": self.rerun,
             f"rewards changed {self.rewards_changed}": self.rewards_changed,
             f"{self.further_turns} further turns": self.further_turns,
             f"orphans {len(self.orphans)}": self.orphans,
-            f"late: {self.recovery:g} s": late,
+            when: late,
             f"{self.losses} sandboxes of a rollout lost": too_many,
             f"{self.unexpected_exits} workers ended by themselves": self.unexpected_exits,
         }
-        return [text for text, missed in found.items() if missed]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return {
+            "lost": self.lost,
+            "repaid": self.bill.repaid,
+            "re-run": self.rerun,
+            "rewards changed": self.rewards_changed,
+            "orphans": len(self.orphans),
+            "answered into a dead process": self.bill.died,
+            "to somebody who hung up on purpose": self.bill.hung_up,
+        }
 
     @property
     def footnotes(self) -> list[str]:
-        """The marks of a cell, which the legend of the matrix explains."""
         notes = ["¹"] if self.bill.died else []
         notes += ["⁴"] if self.bill.hung_up else []
         notes += [f"²({self.restarts})"] if self.restarts else []

@@ -1,19 +1,22 @@
 """Storms over verification: rollouts whose verifiers tidy up, and workers that come and go.
 
 Every rollout's answer is right, so each reward other than 1 is wrong. A storm has one, two or three worker
-processes on the host, and no fault, errnos or kills: `python -m chaos --storm 5` plays each of the nine five times.
+processes on the host, and no fault, errnos or kills: `python -m chaos --table storms --plays 5` plays each of
+the nine five times.
 """
 
 import asyncio
 import random
 import resource
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from itertools import product
+from dataclasses import dataclass
 
-from benchmarks.machine import machine
+from chaos.plays import Name, Play
 from chaos.scratch import scratch
 from chaos.servers import Servers, servers_in
+from chaos.table import Table, Title
 from chaos.verifiers import KINDS, VerifierConfig
 from clotho.config import TemporalSettings
 from clotho.identifiers.ids import group_id, rollout_id
@@ -58,68 +61,50 @@ async def starve(worker: ChildProcess) -> None:
         await worker.start()
 
 
-FAULTS: dict[str, Strike | None] = {"none": None, "errnos": starve, "kills": kill}
-WORKERS = (1, 2, 3)
-ROLLOUTS = len(KINDS) * GROUP_SIZE
-HEADING = "## Storms over verification"
-TITLES = {
-    "none": "no fault",
-    "errnos": f"a worker without descriptors for {STARVED_SECONDS:g} s, {STRIKES} times",
-    "kills": f"SIGKILL of a worker, {STRIKES} times",
+@dataclass(frozen=True)
+class Storm:
+    title: str
+    strike: Strike | None = None
+
+
+FAULTS = {
+    "storm": Storm("no fault"),
+    "storm-errnos": Storm(f"a worker without descriptors for {STARVED_SECONDS:g} s, {STRIKES} times", starve),
+    "storm-kills": Storm(f"SIGKILL of a worker, {STRIKES} times", kill),
 }
-LEGEND = f"""\
-A storm is a run of {ROLLOUTS} rollouts whose answers are right, so that each reward other than 1 is wrong. Their
-verifiers read the answer and remove or overwrite it, name files at random, run commands side by side, or take
-{VerifierConfig().longest_seconds:g} s. `python -m chaos --storm 5` plays each storm five times.
-"""
-
-Storms = Mapping[tuple[str, int], Sequence[int]]
-"""Fault and number of worker processes -> right rewards of each play."""
+WORKERS = {"1": Title("1 worker process"), "2": Title("2"), "3": Title("3")}
+ROLLOUTS = len(KINDS) * GROUP_SIZE
 
 
-async def storms(
-    plays: int,
-    say: Callable[[str], None],
-    faults: Sequence[str] = tuple(FAULTS),
-    workers_of_host: Sequence[int] = WORKERS,
-) -> Storms:
-    """Play every storm so often."""
-    found: dict[tuple[str, int], list[int]] = {}
+class StormPlay(Play):
+    """Of a number of worker processes, the "phase"."""
+
+    right: int = 0
+    """Rewards."""
+
+    @property
+    def targets(self) -> Mapping[str, object]:
+        wrong = ROLLOUTS - self.right
+        return {f"{wrong} wrong": wrong}
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return {"right rewards": self.right}
+
+    @property
+    def footnotes(self) -> Sequence[str]:
+        return (f"{self.right} right",)
+
+
+async def play_all(names: Sequence[Name], keep: Callable[[StormPlay], None], lanes: int) -> None:
+    """One after another, in any number of lanes: a storm takes the whole machine."""
     async with scratch() as folder, servers_in(folder / "storms") as servers:
-        for fault, workers in product(faults, workers_of_host):
-            right = found.setdefault((fault, workers), [])
-            for play in range(plays):
-                scores = await storm(servers, f"{fault}-{workers}-{play}", FAULTS[fault], workers)
-                right.append(sum(score == 1.0 for score in scores))
-            say(f"{fault:8} {workers} workers: {', '.join(map(str, right))} of {ROLLOUTS} right")
-    return found
-
-
-def good(found: Storms) -> bool:
-    return all(each == ROLLOUTS for right in found.values() for each in right)
-
-
-def document(found: Storms, version: str) -> str:
-    """The storms as the last part of the fault matrix."""
-    rows = [
-        f"| {TITLES[fault]} | "
-        + " | ".join(", ".join(map(str, found.get((fault, workers), ("–",)))) for workers in WORKERS)
-        + " |"
-        for fault in FAULTS
-    ]
-    return "\n".join(
-        (
-            HEADING,
-            "",
-            f"Measured on {machine()}, with version {version} of the code.",
-            "",
-            f"| right rewards of {ROLLOUTS}, in each play | 1 worker process | 2 | 3 |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-            LEGEND,
-        )
-    )
+        for number, (fault, workers) in enumerate(names):
+            clock = time.monotonic()
+            name = f"{fault}-{workers}-{number}"
+            scores = await storm(servers, name, FAULTS[fault].strike, int(workers))
+            right, seconds = scores.count(1.0), round(time.monotonic() - clock, 1)
+            keep(StormPlay(fault=fault, phase=workers, right=right, seconds=seconds))
 
 
 async def storm(servers: Servers, name: str, strike: Strike | None, workers: int) -> list[float | None]:
@@ -174,3 +159,19 @@ async def striking(
     finally:
         if task is not None:
             task.cancel()
+
+
+TABLE = Table(
+    name="storms",
+    heading="## Storms over verification",
+    cells="storms",
+    faults=FAULTS,
+    phases=WORKERS,
+    kind=StormPlay,
+    play_all=play_all,
+    legend=f"""\
+A storm is a run of {ROLLOUTS} rollouts whose answers are right, so that each reward other than 1 is wrong. Their
+verifiers read the answer and remove or overwrite it, name files at random, run commands side by side, or take
+{VerifierConfig().longest_seconds:g} s. `python -m chaos --table storms --plays 5` plays each storm five times.
+""",
+)

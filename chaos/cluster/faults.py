@@ -154,7 +154,7 @@ FAULTS = {
     "clock-behind": ClusterFault(
         f"a host whose clock is {MINUTES} behind", nothing, SLACK, clocks={STRUCK: -SKEW}
     ),
-    "disk-full": ClusterFault(
+    "host-disk-full": ClusterFault(
         f"a host's disk under its sandboxes full for {DISK_OUTAGE:g} s",
         fill_disk,
         SLACK,

@@ -1,16 +1,16 @@
-"""The cluster's faults as a section of the fault matrix, and their plays one after another."""
+"""Its table of the fault matrix, and the plays of its cells one after another."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from benchmarks.machine import machine
 from chaos.cluster.cell import PHASE, ClusterResult, play, undisturbed
 from chaos.cluster.faults import FAULTS, MOVES
+from chaos.cluster.programs import lacking
 from chaos.cluster.stage import HOSTS, SIZE, cluster_servers_in
+from chaos.plays import Name
 from chaos.scratch import scratch
-from chaos.table import Name, shown
+from chaos.table import Table, Title
 from clotho.processes.liveness import LIVENESS_SECONDS
 
-HEADING = "## Three hosts"
 LEGEND = f"""\
 Each row is a run of {SIZE.groups * SIZE.group_size} rollouts over {HOSTS} hosts: network namespaces, each with a
 home, a name, a folder for sandboxes and a worker of its own. They share two processes of Temporal's production
@@ -30,8 +30,8 @@ another's stead looks for the other's answer meanwhile, and hangs up when it app
 """
 
 
-async def play_all(names: Sequence[str], keep: Callable[[ClusterResult], None]) -> None:
-    """Servers are made anew after a cell that came to no count."""
+async def play_all(names: Sequence[Name], keep: Callable[[ClusterResult], None], lanes: int) -> None:
+    """One after another, in any number of lanes; servers are made anew after a cell that came to no count."""
     waiting = list(names)
     async with scratch() as folder:
         servings = 0
@@ -40,25 +40,22 @@ async def play_all(names: Sequence[str], keep: Callable[[ClusterResult], None]) 
             async with cluster_servers_in(folder / f"cluster-{servings}") as servers:
                 expected = await undisturbed(servers)
                 while waiting:
-                    name = waiting.pop(0)
-                    result = await play(servers, name, FAULTS[name], expected)
+                    fault, _ = waiting.pop(0)
+                    result = await play(servers, fault, FAULTS[fault], expected)
                     keep(result)
                     if result.problem:
                         break
 
 
-def document(results: Mapping[Name, Sequence[ClusterResult]], version: str) -> str:
-    rows = [f"| {fault.title} | {shown(results.get((name, PHASE), ()))} |" for name, fault in FAULTS.items()]
-    return "\n".join(
-        (
-            HEADING,
-            "",
-            f"Measured on {machine()}, with version {version} of the code.",
-            "",
-            "| fault | |",
-            "|---|---|",
-            *rows,
-            "",
-            LEGEND,
-        )
-    )
+TABLE = Table(
+    name="cluster",
+    heading="## Three hosts",
+    cells="cells of a cluster",
+    faults=FAULTS,
+    phases={PHASE: Title("while it runs")},
+    kind=ClusterResult,
+    play_all=play_all,
+    lacking=lacking,
+    by_name_only=True,
+    legend=LEGEND,
+)

@@ -31,9 +31,10 @@ lock_type = "file"
 ANSWER_SECONDS = 60.0
 
 
-def can_be_started() -> bool:
-    """Whether this machine and this user can have an engine of their own."""
-    return os.geteuid() == 0 and all(map(shutil.which, ("podman", "runc")))
+def lacking() -> str | None:
+    """Why this machine and this user can have no engine of their own; None if they can."""
+    there = os.geteuid() == 0 and all(map(shutil.which, ("podman", "runc")))
+    return None if there else "an engine of its own takes root, podman and runc"
 
 
 class PodmanEngine:

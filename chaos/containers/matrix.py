@@ -1,15 +1,14 @@
-"""The matrix of containers as a part of the document, from what cells measured."""
+"""Its table of the fault matrix."""
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 
-from benchmarks.machine import machine
-from chaos import matrix
+from chaos.containers.engine import lacking
 from chaos.containers.faults import FAULTS
+from chaos.lanes import play_all
 from chaos.phases import PHASES
 from chaos.results import CellResult
-from chaos.table import Name, table
+from chaos.table import Table
 
-HEADING = "## Sandboxes in containers"
 LEGEND = """\
 Cells as those above, with `--sandbox docker` and an engine of each cell's own: podman, without any image or
 container of another's. Every command also writes outside of the workspace, so that a verifier's container is made
@@ -21,17 +20,14 @@ Beside what a cell promises above:
   container or of what watches it, and no mount; also none that it has forgotten itself.
 """
 
-
-def document(results: Mapping[Name, Sequence[CellResult]], version: str) -> str:
-    lines = [
-        HEADING,
-        "",
-        f"Measured on {machine()}: {len(results)} cells, all with the same version of the code ({version}).",
-        "",
-        *table(FAULTS, PHASES, results),
-    ]
-    return "\n".join([*lines, "", totals(results), "", LEGEND])
-
-
-def totals(results: Mapping[Name, Sequence[CellResult]]) -> str:
-    return matrix.totals(results, "cells in containers")
+TABLE = Table(
+    name="containers",
+    heading="## Sandboxes in containers",
+    cells="cells in containers",
+    faults=FAULTS,
+    phases=PHASES,
+    kind=CellResult,
+    play_all=partial(play_all, FAULTS, contained=True),
+    lacking=lacking,
+    legend=LEGEND,
+)

@@ -14,10 +14,10 @@ from chaos.delivery.results import Delivered, DeliveryResult, compare
 from chaos.delivery.size import GROUPS, GROUPS_PER_BATCH
 from chaos.delivery.stage import API, DeliveryStage, delivery_stage_on
 from chaos.delivery.trainer import TIMEOUT
+from chaos.plays import Name
 from chaos.scratch import scratch
 from chaos.servers import Servers, servers_in
 from chaos.stage import RUN
-from chaos.table import Name
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError
 from clotho.listeners.tokens import TokenAuth
@@ -34,8 +34,6 @@ ANSWERS_WITHOUT_BATCH = 2
 
 async def play_all(names: Sequence[Name], keep: Callable[[DeliveryResult], None], lanes: int) -> None:
     """Hands each result to `keep`, compared with an undisturbed run."""
-    if not names:
-        return
     room = asyncio.Semaphore(lanes)
     async with scratch() as folder, servers_in(folder / "servers") as servers:
 
@@ -61,7 +59,7 @@ async def play(servers: Servers, name: Name) -> tuple[DeliveryResult, Delivered 
     fault, phase, clock = FAULTS[name[0]], PHASES[name[1]], time.monotonic()
     result = DeliveryResult(fault=name[0], phase=name[1], api_died=API in fault.parts)
     run = None
-    async with delivery_stage_on(servers, "-".join(name), phase.rules) as stage:
+    async with delivery_stage_on(servers, f"{'-'.join(name)}-{time.time_ns():x}", phase.rules) as stage:
         try:
             result, run = await measured(stage, fault, phase, result)
         except (NotReached, Stuck, ClothoError, RPCError) as problem:

@@ -1,14 +1,11 @@
-"""The matrix of delivery as the second part of the document, from what cells measured."""
+"""Its table of the fault matrix."""
 
-from collections.abc import Mapping, Sequence
-
-from benchmarks.machine import machine
+from chaos.delivery.cell import play_all
 from chaos.delivery.faults import FAULTS, PHASES
 from chaos.delivery.results import DeliveryResult
 from chaos.delivery.size import GROUP_SIZE, GROUPS, GROUPS_PER_BATCH
-from chaos.table import Name, kept, table
+from chaos.table import Table
 
-HEADING = "## Delivery to Atropos"
 LEGEND = f"""\
 Each cell is a run of its own through Atropos: a worker, the adapter, the durable API and a trainer that checks
 batches, as processes; {GROUPS} groups of {GROUP_SIZE}, sampled with their tokens by the embedded model, in
@@ -38,26 +35,13 @@ one that hasn't. In all other columns a trainer is killed where the column says,
 follows was sampled with other numbers than undisturbed.
 """
 
-
-def document(results: Mapping[Name, Sequence[DeliveryResult]], version: str) -> str:
-    lines = [
-        HEADING,
-        "",
-        f"Measured on {machine()}: {len(results)} cells, all with the same version of the code ({version}).",
-        "",
-        *table(FAULTS, PHASES, results),
-    ]
-    return "\n".join([*lines, "", totals(results), "", LEGEND])
-
-
-def totals(results: Mapping[Name, Sequence[DeliveryResult]]) -> str:
-    plays = [play for cell in results.values() for play in cell]
-    return (
-        f"{kept(results, 'cells of delivery')} "
-        f"Lost {sum(play.lost for play in plays)}, "
-        f"queued twice {sum(play.queued_twice for play in plays)}, "
-        f"changed {sum(play.changed for play in plays)}, "
-        f"faulty batches {sum(play.faulty for play in plays)}, "
-        f"orphans {sum(len(play.orphans) for play in plays)}; "
-        f"served again by an API that was killed {sum(play.served_again for play in plays)}."
-    )
+TABLE = Table(
+    name="delivery",
+    heading="## Delivery to Atropos",
+    cells="cells of delivery",
+    faults=FAULTS,
+    phases=PHASES,
+    kind=DeliveryResult,
+    play_all=play_all,
+    legend=LEGEND,
+)

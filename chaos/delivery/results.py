@@ -1,8 +1,10 @@
 """The result of a cell of delivery, and its comparison with the undisturbed run."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from chaos.delivery.trainer import Received
+from chaos.plays import Play
 from clotho.frozen_model import FrozenModel
 
 
@@ -19,11 +21,9 @@ class Delivered(FrozenModel):
         return [group for batch in self.batches for group in batch.groups]
 
 
-class DeliveryResult(FrozenModel):
-    fault: str
-    phase: str
-    problem: str | None = None
-    """Why there is nothing to count: the phase was never reached, or the run never completed."""
+class DeliveryResult(Play):
+    """It recovers when the trainer has the groups that were struck; where it had them, its next."""
+
     lost: int = 0
     """Groups that never reached the trainer."""
     queued_twice: int = 0
@@ -38,18 +38,11 @@ class DeliveryResult(FrozenModel):
     """Groups that differ and have a turn that was resumed in its middle."""
     faulty: int = 0
     """Batches that the trainer found faults in."""
-    orphans: tuple[str, ...] = ()
     to_reaper: int = 0
-    recovery: float | None = None
-    """Seconds from the kill until the trainer has the groups that were struck; where it had them, its next."""
-    seconds: float = 0.0
 
     @property
-    def missed(self) -> list[str]:
-        """The targets that were missed."""
-        if self.problem is not None:
-            return [self.problem]
-        found = {
+    def targets(self) -> Mapping[str, object]:
+        return {
             f"lost {self.lost}": self.lost,
             f"queued twice {self.queued_twice}": self.queued_twice,
             f"served again {self.served_again}": self.served_again and not self.api_died,
@@ -58,11 +51,20 @@ class DeliveryResult(FrozenModel):
             f"orphans {len(self.orphans)}": self.orphans,
             "never went on": self.recovery is None,
         }
-        return [text for text, missed in found.items() if missed]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return {
+            "lost": self.lost,
+            "queued twice": self.queued_twice,
+            "changed": self.changed,
+            "faulty batches": self.faulty,
+            "orphans": len(self.orphans),
+            "served again by an API that was killed": self.served_again,
+        }
 
     @property
     def footnotes(self) -> list[str]:
-        """The marks behind a cell's time; the matrix's legend explains each."""
         notes = [f"³({self.to_reaper})"] if self.to_reaper else []
         notes += [f"⁵({self.served_again})"] if self.served_again else []
         notes += [f"⁶({len(self.died_with)})"] if self.died_with else []

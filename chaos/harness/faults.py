@@ -18,9 +18,9 @@ from chaos.faults import (
 from chaos.harness.scripts import SMALL, ScriptServer
 from chaos.harness.tasks import STREAMS
 from chaos.phases import STEP, Hit, Phase, at_provider, in_command
+from chaos.plays import Name
 from chaos.sandboxes import marks
 from chaos.stage import LLM, TOOLS, Stage
-from chaos.table import Name
 from chaos.tools.faults import kill_program
 from chaos.waiting import until
 
@@ -114,7 +114,6 @@ CONTAINED = ("harness-engine", "harness-engine-whole")
 """Faults of stages whose sandboxes are in containers."""
 
 
-def playable() -> list[Name]:
-    """The cells that this machine has what it takes for."""
-    contained = engine.can_be_started()
-    return [(name, phase) for name in FAULTS if contained or name not in CONTAINED for phase in PHASES]
+def there_is(name: Name) -> bool:
+    """Whether this machine has what the cell takes."""
+    return name[0] not in CONTAINED or engine.lacking() is None

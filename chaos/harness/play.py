@@ -7,11 +7,11 @@ from chaos.containers.engine import make_images
 from chaos.harness import tasks
 from chaos.harness.faults import CONTAINED, FAULTS, PHASES
 from chaos.lanes import LANES, in_lanes
+from chaos.plays import Name
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
 from chaos.servers import Servers
 from chaos.stage import RUN, Size
-from chaos.table import Name
 from clotho.identifiers.ids import group_id, rollout_id
 
 SIZE = Size(groups=1, group_size=2)
@@ -26,8 +26,6 @@ EXPECTED = Run(
 
 async def play_all(names: Sequence[Name], keep: Callable[[CellResult], None], lanes: int = LANES) -> None:
     """Hands each result to `keep`."""
-    if not names:
-        return
     async with scratch() as folder:
         images = folder / "images"
         if any(fault in CONTAINED for fault, _ in names):

@@ -12,13 +12,13 @@ from chaos.cell import Stuck, completion, orphaned
 from chaos.harness import tasks
 from chaos.harness.scripts import REAL, HarnessScript, is_installed
 from chaos.lanes import in_lanes
+from chaos.plays import Name, Play
 from chaos.scratch import scratch
 from chaos.servers import Servers
 from chaos.stage import RUN, Size, Stage, stage_on
-from chaos.table import Name
+from chaos.table import Table, Title
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError
-from clotho.frozen_model import FrozenModel
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.identifiers.rollout_keys import agent_key, turn_key
 from clotho.plugins.demo.provider import duplicate_calls
@@ -48,11 +48,9 @@ OUTPUTS = {
 }
 
 
-class RestartResult(FrozenModel):
-    fault: str
-    """The harness."""
-    phase: str
-    problem: str | None = None
+class RestartResult(Play):
+    """Of a harness, the "fault"."""
+
     calls: int = 0
     """Calls that the second start made."""
     matched: int = 0
@@ -62,43 +60,39 @@ class RestartResult(FrozenModel):
     repaid: int = 0
     """Calls that were answered twice."""
     score: float | None = None
-    orphans: tuple[str, ...] = ()
-    seconds: float = 0.0
-    recovery: float | None = None
-    footnotes: list[str] = []
 
     @property
-    def missed(self) -> list[str]:
-        if self.problem is not None:
-            return [self.problem]
+    def targets(self) -> Mapping[str, object]:
         other = OUTPUTS[self.phase].further is not None
-        found = {
+        return {
             f"repaid {self.repaid}": self.repaid,
             f"score {self.score}": self.score != 1.0,
             f"{self.fidelity}": self.fidelity is not (Fidelity.DIVERGED if other else Fidelity.REPLAYED),
             f"diverged at {self.diverged_at}": self.diverged_at != (tasks.TURNS if other else None),
             f"orphans {len(self.orphans)}": self.orphans,
         }
-        return [text for text, missed in found.items() if missed]
 
     @property
-    def told(self) -> str:
-        if self.missed:
-            return f"✗ {'; '.join(self.missed)}"
+    def counts(self) -> Mapping[str, int]:
+        return {
+            "calls": self.calls,
+            "answered from the journal": self.matched,
+            "repaid": self.repaid,
+            "orphans": len(self.orphans),
+        }
+
+    @property
+    def footnotes(self) -> list[str]:
         anew = "" if self.diverged_at is None else f", diverged at call {self.diverged_at}"
-        return f"{self.fidelity}: {self.matched} of {self.calls} calls from the journal{anew}; repaid {self.repaid}"
-
-
-def playable() -> list[Name]:
-    """Those that are installed."""
-    return [(harness, output) for harness in REAL if is_installed(harness) for output in OUTPUTS]
+        return [
+            f"{self.fidelity}: {self.matched} of {self.calls} calls from the journal{anew}; repaid {self.repaid}"
+        ]
 
 
 async def play_all(names: Sequence[Name], keep: Callable[[RestartResult], None], lanes: int) -> None:
     """Hands each result to `keep`."""
-    if names:
-        async with scratch() as folder:
-            await in_lanes(names, folder, lanes, play, keep)
+    async with scratch() as folder:
+        await in_lanes(names, folder, lanes, play, keep)
 
 
 async def play(servers: Servers, name: Name) -> RestartResult:
@@ -138,15 +132,20 @@ async def measured(stage: Stage, result: RestartResult) -> RestartResult:
     return result.model_copy(update=found)
 
 
-def table(results: Mapping[Name, Sequence[RestartResult]]) -> list[str]:
-    """Its lines."""
-    lines = [
-        f"| harness | {' | '.join(output.title for output in OUTPUTS.values())} |",
-        f"|---|{'---|' * len(OUTPUTS)}",
-    ]
-    for harness in REAL:
-        plays = [results.get((harness, output), ()) for output in OUTPUTS]
-        # One that missed a target isn't made good by another.
-        worst = [max(cell, key=lambda play: bool(play.missed)).told if cell else "–" for cell in plays]
-        lines.append(f"| {harness} | {' | '.join(worst)} |")
-    return lines
+TABLE = Table(
+    name="restarts",
+    heading="### Real harnesses started anew",
+    cells="starts anew",
+    faults={name: Title(name) for name in REAL},
+    phases=OUTPUTS,
+    kind=RestartResult,
+    play_all=play_all,
+    rows="harness",
+    there_is=lambda name: is_installed(name[0]),
+    legend="""\
+The sandbox of each was destroyed while its last call was in flight. Its next start made its calls again. A call is
+counted as repaid where the model answered the same one twice. What follows a call that differs is asked for anew,
+on a branch of its own. A – stands for a harness that isn't installed: `make harnesses` and
+[the guide](how-to/harnesses.md) tell how.
+""",
+)

@@ -10,8 +10,8 @@ from pathlib import Path
 from chaos import sandboxes
 from chaos.faults import WORKER_LIMIT, Fault, destroy_sandbox, kill_worker, reset_rollout, terminate
 from chaos.phases import STEP, Hit, Phase, in_command
+from chaos.plays import Name
 from chaos.stage import TOOLS, Stage
-from chaos.table import Name
 from chaos.tools.delegating import DELEGATION_SCRIPT, SHARED_SCRIPT, DelegationScript
 from chaos.tools.scripts import BROWSER_SCRIPT, CODE_SCRIPT, MCP_SCRIPT, ToolScript
 from chaos.waiting import until
@@ -141,13 +141,9 @@ def phases_of(fault: str) -> Mapping[str, Phase]:
     return OF_CHILD if isinstance(FAULTS[fault].script, DelegationScript) else PHASES
 
 
-def playable() -> list[Name]:
-    """The cells that there are, and that this machine has what it takes for."""
-    browser = lacking() is None
-    return [
-        (name, phase)
-        for name, fault in FAULTS.items()
-        for phase in PHASES
-        if (browser or fault.script is not BROWSER_SCRIPT)
-        and (name not in RUNS_IN_CALL or phase == "in-tool")
-    ]
+def there_is(name: Name) -> bool:
+    """Whether there is such a cell, and this machine has what it takes for it."""
+    fault, phase = name
+    if fault in RUNS_IN_CALL and phase != "in-tool":
+        return False
+    return FAULTS[fault].script is not BROWSER_SCRIPT or lacking() is None

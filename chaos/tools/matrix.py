@@ -1,14 +1,10 @@
-"""The matrix of tools as a part of the document, from what cells measured."""
+"""Its table of the fault matrix."""
 
-from collections.abc import Mapping, Sequence
-
-from benchmarks.machine import machine
-from chaos import matrix
 from chaos.results import CellResult
-from chaos.table import Name, table
-from chaos.tools.faults import FAULTS, PHASES
+from chaos.table import Table
+from chaos.tools.faults import FAULTS, PHASES, there_is
+from chaos.tools.play import play_all
 
-HEADING = "## Tools with a process of their own"
 LEGEND = """\
 Cells as those above, of 2 rollouts of a scripted model. Each is to leave three marks in its sandbox, with a tool
 call each: through `terminal`, called by `execute_code`; by an MCP server in the sandbox; or with a click on a page
@@ -31,17 +27,14 @@ A killed worker takes the host's browser with it: 10 s more are allowed for the 
 process that there isn't at that time, or for a program that the machine lacks.
 """
 
-
-def document(results: Mapping[Name, Sequence[CellResult]], version: str) -> str:
-    lines = [
-        HEADING,
-        "",
-        f"Measured on {machine()}: {len(results)} cells, all with the same version of the code ({version}).",
-        "",
-        *table(FAULTS, PHASES, results),
-    ]
-    return "\n".join([*lines, "", totals(results), "", LEGEND])
-
-
-def totals(results: Mapping[Name, Sequence[CellResult]]) -> str:
-    return matrix.totals(results, "cells of tools")
+TABLE = Table(
+    name="tools",
+    heading="## Tools with a process of their own",
+    cells="cells of tools",
+    faults=FAULTS,
+    phases=PHASES,
+    kind=CellResult,
+    play_all=play_all,
+    there_is=there_is,
+    legend=LEGEND,
+)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 from chaos.cell import play
 from chaos.lanes import LANES, in_lanes
+from chaos.plays import Name
 from chaos.results import CellResult, Run
 from chaos.scratch import scratch
 from chaos.servers import ScriptedTasks, Servers
 from chaos.stage import RUN, Size
-from chaos.table import Name
 from chaos.tools.delegating import DelegationScript
 from chaos.tools.faults import FAULTS, phases_of
 from chaos.tools.tasks import BEGUN, BESIDE, MARKS
@@ -29,8 +29,6 @@ def expected(script: ScriptedTasks | None) -> Run:
 
 async def play_all(names: Sequence[Name], keep: Callable[[CellResult], None], lanes: int = LANES) -> None:
     """Hands each result to `keep`."""
-    if not names:
-        return
 
     async def one(servers: Servers, name: Name) -> CellResult:
         fault, phase = name

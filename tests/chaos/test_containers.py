@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import __main__ as program
-from chaos import storm
-from chaos.cluster import matrix as cluster_matrix
-from chaos.containers import matrix
-from chaos.containers.engine import PodmanEngine, can_be_started, engine_in
-from chaos.delivery import matrix as delivery_matrix
-from chaos.harness import matrix as harness_matrix
-from chaos.tools import matrix as tool_matrix
+from chaos.containers.engine import PodmanEngine, engine_in, lacking
 from chaos.waiting import until
 from clotho.errors import SandboxUnavailable
 from clotho.plugins.containers.backend import ContainerBackend
@@ -22,9 +15,7 @@ from clotho.plugins.containers.config import DockerConfig
 from clotho.sandbox.backend import SandboxSpec
 from tests.machine_image import IMAGE
 
-needs_podman = pytest.mark.skipif(
-    not can_be_started(), reason="an engine of its own takes root, podman and runc"
-)
+needs_podman = pytest.mark.skipif(lacking() is not None, reason=lacking() or "")
 
 
 def import_image(engine: PodmanEngine, name: str) -> None:
@@ -89,19 +80,3 @@ async def test_an_engine_that_dies_while_it_makes_a_container_leaves_nothing_of_
             return await engine.left() == []
 
         await until(nothing_left, "an engine with nothing left")
-
-
-def test_a_matrix_of_which_no_cell_was_asked_for_stays_in_the_document(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    headings = (matrix, tool_matrix, harness_matrix, delivery_matrix, storm, cluster_matrix)
-    of_containers, of_tools, of_harnesses, of_delivery, of_storms, of_clusters = (
-        f"{each.HEADING}\n\nold" for each in headings
-    )
-    program.write(page, "# First\n", None, None, None, of_delivery, None, None)
-    program.write(page, None, of_containers, None, of_harnesses, None, None, None)
-    assert page.read_text() == f"# First\n\n{of_containers}\n\n{of_harnesses}\n\n{of_delivery}\n"
-    program.write(page, None, None, None, None, None, of_storms, None)
-    program.write(page, None, None, None, None, None, None, of_clusters)
-    program.write(page, "# Second", None, of_tools, None, None, None, None)
-    parts = ("# Second", of_containers, of_tools, of_harnesses, of_delivery, of_storms, of_clusters)
-    assert page.read_text() == "\n\n".join(parts) + "\n"

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import pytest
 
 from chaos.harness import tasks
-from chaos.harness.faults import playable
+from chaos.harness.faults import there_is
 from chaos.harness.play import EXPECTED, play_all
-from chaos.harness.restarts import RestartResult, table
+from chaos.harness.restarts import TABLE, RestartResult
 from chaos.harness.scripts import SMALL, HarnessScript
+from chaos.plays import Name
 from chaos.results import CellResult, compare
-from chaos.table import Name
 from clotho.rollouts.lease import Fidelity
 from tests.chaos.patience import LANES, missed_with_patience, patience
 
@@ -41,15 +41,15 @@ def test_a_start_that_differs_where_nothing_does_is_told() -> None:
     diverged = RESTARTED.model_copy(update={"fidelity": Fidelity.DIVERGED, "diverged_at": 3})
     assert replayed.missed == [] and diverged.missed == ["diverged", "diverged at 3"]
     name = ("codex", "same")
-    [_, _, _, line, *_] = table({name: [diverged, replayed]})
-    assert line == "| codex | ✗ diverged; diverged at 3 | – |"
+    [_, _, _, line, *_] = TABLE.lines({name: [diverged, replayed]})
+    assert line == "| codex | ✗ diverged; diverged at 3 (1 of 2 plays) | – |"
 
 
 @pytest.fixture(scope="module")
 async def results() -> Mapping[Name, CellResult]:
     played: list[CellResult] = []
     with patience():
-        await play_all([name for name in CELLS if name in playable()], played.append, LANES)
+        await play_all(list(filter(there_is, CELLS)), played.append, LANES)
     return {(result.fault, result.phase): result for result in played}
 
 
@@ -58,7 +58,7 @@ async def results() -> Mapping[Name, CellResult]:
 async def test_nothing_is_lost_repaid_or_left_behind(
     results: Mapping[Name, CellResult], fault: str, phase: str
 ) -> None:
-    if (fault, phase) not in playable():
+    if not there_is((fault, phase)):
         pytest.skip("an engine of its own takes root, podman and runc")
     result = results[fault, phase]
     assert missed_with_patience(result) == [], result

@@ -6,8 +6,8 @@ import pytest
 
 from chaos.faults import FAULTS, partition
 from chaos.lanes import play_all
+from chaos.plays import Name
 from chaos.results import CellResult
-from chaos.table import Name
 from tests.chaos.patience import LANES, missed_with_patience, patience
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ CELLS: tuple[Name, ...] = (("partition", "journalled"), ("workers", "reward"), (
 async def results() -> Mapping[Name, CellResult]:
     played: list[CellResult] = []
     with patience():
-        await play_all(CELLS, FAULTS | {"partition": partition(PARTITION)}, played.append, LANES)
+        await play_all(FAULTS | {"partition": partition(PARTITION)}, CELLS, played.append, LANES)
     return {(result.fault, result.phase): result for result in played}
 
 
