@@ -21,7 +21,7 @@ from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore, filesystem_identity
 from clotho.processes.child import ChildProcess
-from clotho.processes.ports import claim, free_port, port_is_free
+from clotho.processes.ports import claim, free_port, take
 from clotho.processes.roles import ROLES
 from clotho.sandbox.isolation import UNISOLATED
 from clotho.sandbox.registry import open_backend, own_backend
@@ -49,11 +49,9 @@ class Ports:
 
     @classmethod
     def free(cls) -> "Ports":
-        """The usual ports where nothing listens there, others where something does."""
+        """The usual ports that this process can take, and others for the rest."""
         usual = cls()
-        return cls(
-            *(port if port_is_free(port) else free_port() for port in (usual.temporal, usual.ui, usual.model))
-        )
+        return cls(*(port if take(port) else free_port() for port in (usual.temporal, usual.ui, usual.model)))
 
 
 @dataclass(frozen=True)

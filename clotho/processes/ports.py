@@ -24,6 +24,21 @@ def free_port() -> int:
     return port
 
 
+def take(port: int) -> bool:
+    """Take `port` while this process lives; False if something listens there, or it was taken before.
+
+    The mark is an abstract socket: like ports it belongs to a network namespace, and ends with its process.
+    """
+    mark = socket.socket(socket.AF_UNIX)
+    try:
+        mark.bind(f"\0clotho/port/{port}")
+    except OSError:
+        mark.close()
+        return False
+    _reserved.append(mark)
+    return port_is_free(port)
+
+
 def port_is_free(port: int) -> bool:
     try:
         socket.create_server((HOST, port)).close()
