@@ -344,6 +344,7 @@ async def serve(roles: tuple[str, ...], settings: Settings) -> None:
             backends = parts.backends()
             pacer = parts.pacer(backends, own_queue)
             on_draining.append(pacer.stop)
+            on_drained.append(backends.aclose)
             liveness = Liveness(journal, own_queue, settings_file, namespace, machine, version)
             names.append(liveness)
             claims = TurnClaims(journal, presence, liveness, own_queue)

@@ -117,8 +117,9 @@ class ModelHTTP:
             raise error from None
 
     async def aclose(self) -> None:
-        if self._opened is not None:
-            await self._opened.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.close()
 
     @asynccontextmanager
     async def _answer(self, method: str, url: str, **sent: Any) -> AsyncIterator[aiohttp.ClientResponse]:
