@@ -10,13 +10,22 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from clotho.errors import InvalidInput
 from clotho.listeners.connections import Connection
 
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket at an address of this machine; port 0 is a free one. Raises InvalidInput."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise InvalidInput(f"{host}:{port} can't be listened at: {error.strerror or error}") from error
+        bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"{host}:{port} can't be listened at: {said}") from error
+    # Connections inherit it. asyncio leaves Nagle's algorithm on for those of such a socket: an answer's body
+    # then waits until its headers are acknowledged, 40 ms.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
 
 
 def url_of(bound: socket.socket) -> str:

@@ -9,7 +9,6 @@
 import argparse
 import asyncio
 import json
-import socket
 import sys
 import threading
 from collections import Counter
@@ -28,6 +27,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from clotho.identifiers.hashed import job_key
+from clotho.listeners.listening import listen
 from clotho.models.messages import ChatMessage
 from clotho.testing.script import Fault, Policy, Question, Script, ScriptedTurn
 from clotho.testing.shared_speed import SharedSpeed
@@ -192,7 +192,7 @@ async def serving(model: ModelApp, port: int = 0) -> AsyncIterator[str]:
 
     Leaving breaks the connections that are open, as a server that dies does.
     """
-    listener = _listen(port)
+    listener = listen("127.0.0.1", port)
     server = uvicorn.Server(_config(model))
     # uvicorn leaves signals alone outside the main thread
     thread = threading.Thread(target=server.run, args=([listener],), name="scripted-model")
@@ -202,13 +202,6 @@ async def serving(model: ModelApp, port: int = 0) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await asyncio.to_thread(thread.join)
-
-
-def _listen(port: int) -> socket.socket:
-    listener = socket.create_server(("127.0.0.1", port), backlog=1024)
-    # asyncio leaves Nagle's algorithm on for connections of such a listener: 40 ms on every answer.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
 
 
 def _config(model: ModelApp) -> uvicorn.Config:
@@ -226,7 +219,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     model = ScriptedModel(Script.model_validate_json(options.script.read_bytes()), log=options.log)
-    listener = _listen(options.port)
+    listener = listen("127.0.0.1", options.port)
     sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}/v1\n")
     sys.stdout.flush()
     uvicorn.Server(_config(model)).run([listener])

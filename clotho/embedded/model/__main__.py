@@ -6,6 +6,9 @@ import socket
 import sys
 from pathlib import Path
 
+from clotho.errors import InvalidInput
+from clotho.listeners.listening import listen
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m clotho.embedded.model", description=__doc__)
@@ -23,12 +26,9 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     try:
-        bound = socket.create_server(
-            (arguments.host, arguments.port),
-            family=socket.AF_INET6 if ":" in arguments.host else socket.AF_INET,
-        )
-    except (OSError, OverflowError) as error:
-        sys.exit(f"model server: {arguments.host}:{arguments.port}: {error}")
+        bound = listen(arguments.host, arguments.port)
+    except InvalidInput as error:
+        sys.exit(f"model server: {error}")
     with bound:
         _serve(bound, arguments.weights, arguments.model_name, arguments.allow_host)
 
@@ -38,7 +38,6 @@ def _serve(bound: socket.socket, weights: Path | None, model_name: str, hosts: l
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     from clotho.embedded.model.bundled import BUNDLED
     from clotho.embedded.model.http.app import serve
-    from clotho.errors import InvalidInput
     from clotho.listeners.access import Access
 
     try:

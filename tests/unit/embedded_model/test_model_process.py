@@ -52,7 +52,7 @@ async def test_a_port_in_use_is_a_one_line_error() -> None:
         output, error = await process.communicate()
     assert (process.returncode, output) == (1, b"")
     (line,) = error.decode().splitlines()
-    assert line.startswith(f"model server: 127.0.0.1:{port}: [Errno 98] Address already in use")
+    assert line.startswith(f"model server: 127.0.0.1:{port} can't be listened at: Address already in use")
 
 
 async def test_failure_to_start_is_told_with_the_log(tmp_path: Path) -> None:
