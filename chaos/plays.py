@@ -33,12 +33,12 @@ class Play(FrozenModel):
     @property
     @abstractmethod
     def targets(self) -> Mapping[str, object]:
-        """What to say of each target where it is missed -> a true value if it is."""
+        """Each target as it reads where it is missed, and whether it is: any true value."""
 
     @property
     @abstractmethod
     def counts(self) -> Mapping[str, int]:
-        """What the totals of a table add up."""
+        """Counts that a table adds up in its totals."""
 
     @property
     @abstractmethod

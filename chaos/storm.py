@@ -77,7 +77,7 @@ ROLLOUTS = len(KINDS) * GROUP_SIZE
 
 
 class StormPlay(Play):
-    """Of a number of worker processes, the "phase"."""
+    """One storm; `phase` is its number of worker processes."""
 
     right: int = 0
     """Rewards."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a harness and what it needs, and the moments of its call."""
+"""Faults strike a harness, or what it needs, at each phase of its call."""
 
 import asyncio
 

@@ -21,7 +21,7 @@ EXPECTED = Run(
     marks={each: dict.fromkeys(tasks.EXPECTED, 1) for each in ROLLOUTS},
     turns=len(ROLLOUTS) * (tasks.TURNS + 1),
 )
-"""By the script: nothing is left to chance."""
+"""The run that the script leads to: nothing is left to chance."""
 
 
 async def play_all(names: Sequence[Name], keep: Callable[[CellResult], None], lanes: int = LANES) -> None:

@@ -31,7 +31,7 @@ ROLLOUT = rollout_id(group_id(RUN, 0), 0)
 
 @dataclass(frozen=True)
 class Output:
-    """What the harness' commands print."""
+    """A variant of what the harness' commands print."""
 
     title: str
     further: str | None = None
@@ -49,7 +49,7 @@ OUTPUTS = {
 
 
 class RestartResult(Play):
-    """Of a harness, the "fault"."""
+    """The second start of a harness, which `fault` names."""
 
     calls: int = 0
     """Calls that the second start made."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a tool that has a process of its own, and the moments of its call."""
+"""Faults strike a tool that has a process of its own, at each phase of its call."""
 
 import asyncio
 import os

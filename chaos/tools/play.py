@@ -19,7 +19,7 @@ ROLLOUTS = [rollout_id(group_id(RUN, 0), sibling) for sibling in range(SIZE.grou
 
 
 def expected(script: ScriptedTasks | None) -> Run:
-    """By the script: nothing is left to chance."""
+    """The run that the script leads to: nothing is left to chance."""
     marks = {each: dict.fromkeys(MARKS, 1) for each in ROLLOUTS}
     if isinstance(script, DelegationScript):
         marks = {each: dict.fromkeys((*MARKS, *BESIDE.values()), 1) for each in ROLLOUTS}

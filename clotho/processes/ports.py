@@ -32,11 +32,12 @@ def take(port: int) -> bool:
     mark = socket.socket(socket.AF_UNIX)
     try:
         mark.bind(f"\0clotho/port/{port}")
+        socket.create_server((HOST, port)).close()
     except OSError:
-        mark.close()
+        mark.close()  # whoever comes when the port is free may have it
         return False
     _reserved.append(mark)
-    return port_is_free(port)
+    return True
 
 
 def port_is_free(port: int) -> bool:

@@ -1,11 +1,12 @@
 """Ports that several processes choose at one time."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from clotho.processes.ports import free_port, take
+from clotho.processes.ports import HOST, free_port, take
 
 USUAL = "from clotho.embedded.services import Ports; it = Ports.free(); said = it.temporal, it.ui, it.model"
 TAKE = "from clotho.processes.ports import take; said = (take({port}),)"
@@ -32,4 +33,6 @@ def test_a_port_is_taken_while_its_process_lives() -> None:
     port = free_port()
     with saying(TAKE.format(port=port)) as said:
         assert said == ["True"] and not take(port)
+    with socket.create_server((HOST, port)):
+        assert not take(port)
     assert take(port) and not take(port)
