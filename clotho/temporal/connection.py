@@ -8,15 +8,15 @@ from typing import Any
 from temporalio.client import Client, Interceptor, RetryConfig
 from temporalio.envconfig import ClientConfig
 from temporalio.runtime import Runtime
+from temporalio.service import TLSConfig
 
 from clotho.config import TemporalSettings
 from clotho.errors import InvalidInput, truncate_middle
 from clotho.temporal.conversion import DATA_CONVERTER
+from clotho.temporal.refusals import refusal
 
 EXPIRED = re.compile(r"InvalidCertificate\(Expired.*?not_after: UnixTime\((\d+)\)")
 """In the SDK's error about a server whose certificate is out of date."""
-ALERT = re.compile(r"received fatal alert: (\w*(?:Certificate|CA)\w*)")
-"""In the SDK's error about a server that refuses the client's certificate, or the lack of one."""
 
 
 async def connect(
@@ -56,8 +56,11 @@ async def connect(
                 f"the certificate of the Temporal server at {options['target_host']} expired on {end}: "
                 "renew it there, or set this machine's clock"
             ) from error
-        if (alert := ALERT.search(str(error))) is not None:
-            why = " as expired" if alert[1] == "CertificateExpired" else f" (TLS alert {alert[1]})"
+        tls = options.get("tls")
+        tls = TLSConfig() if tls is True else tls
+        alert = await refusal(options["target_host"], tls) if tls else None
+        if alert is not None:
+            why = " as expired" if alert == "certificate expired" else f" (TLS alert: {alert})"
             raise InvalidInput(
                 f"the Temporal server at {options['target_host']} refuses this client's certificate{why}: "
                 "see TEMPORAL_TLS_CLIENT_CERT_PATH, or the profile's tls"

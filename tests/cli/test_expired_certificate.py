@@ -65,8 +65,15 @@ async def test_an_expired_certificate_of_temporal_is_named(
 
 
 @needs_programs
-async def test_an_expired_certificate_of_the_client_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("holds", "said"),
+    [
+        (True, r"refuses this client's certificate as expired"),
+        (False, r"refuses this client's certificate \(TLS alert: .*certificate required"),
+    ],
+)
+async def test_what_the_server_has_against_the_clients_certificate_is_named(
+    holds: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expired, server = tmp_path / "expired", tmp_path / "server"
     certificate, key = await asyncio.to_thread(make_certificate, expired, "2020-01-01")
@@ -84,9 +91,10 @@ async def test_an_expired_certificate_of_the_client_is_named(
         port = line.strip().rpartition(":")[2]
         monkeypatch.setenv("TEMPORAL_TLS", "true")
         monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(good))
-        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(certificate))
-        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(key))
-        with pytest.raises(InvalidInput, match=r"refuses this client's certificate as expired"):
+        if holds:
+            monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(certificate))
+            monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(key))
+        with pytest.raises(InvalidInput, match=said):
             await connect(TemporalSettings(address=f"{NAME}:{port}"))
     finally:
         process.kill()
