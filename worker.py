@@ -29,11 +29,10 @@ from temporalio.worker import (
 
 from activities.budgets import BudgetWatch
 from activities.host import Activities, Host, local_activities
+from activities.interceptors import LoadInterceptor, PresenceInterceptor
 from activities.llm import Model
-from activities.load import LoadInterceptor
 from activities.notices import Hooks
 from activities.pauses import PauseActivities
-from activities.presence import PresenceInterceptor
 from activities.sampling import TurnSampler
 from activities.turn_claims import TurnClaims
 from clotho import application, failpoints
@@ -59,8 +58,6 @@ from clotho.journal import Journal
 from clotho.journal.open_store import open_store
 from clotho.journal.store import MeasuredStore, Store
 from clotho.logs import configure
-from clotho.models.backend import ModelBackend
-from clotho.models.endpoint import Endpoint
 from clotho.models.write_ahead import FlushPolicy
 from clotho.monitoring.endpoint import open_runtime
 from clotho.monitoring.health import serve_health, worker_readiness
@@ -74,7 +71,6 @@ from clotho.processes.liveness import Liveness, Presence
 from clotho.processes.load import ProcessLoad
 from clotho.processes.roles import MOST_PROCESSES, ROLES, ProcessSlot, process_layout
 from clotho.processes.shortage import SHORT_SECONDS, lasting_shortage
-from clotho.rollouts.run import RunManifest
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.reaper import SandboxReaper
@@ -171,6 +167,7 @@ class Composition:
         flush_policy = FlushPolicy(tokens=sizes.write_ahead_tokens, seconds=sizes.write_ahead_seconds)
         return Backends(
             self.journal,
+            secret,
             sizes.model_call_timeout_seconds,
             {TINY: BUNDLED},
             flush_policy,
@@ -181,11 +178,10 @@ class Composition:
     def pacer(self, backends: "Backends", own_queue: str) -> "Pacer":
         from clotho.models.pacing import Pacer
 
-        async def metrics(server: Endpoint) -> bytes | None:
-            return await backends.metrics(server, _key_of(server))
-
         sizes = self.settings.worker
-        return Pacer(self.journal, own_queue, sizes.rate_limits, metrics, sizes.max_model_calls, self.load)
+        return Pacer(
+            self.journal, own_queue, sizes.rate_limits, backends.metrics, sizes.max_model_calls, self.load
+        )
 
     def model(
         self,
@@ -195,12 +191,9 @@ class Composition:
         budgets: BudgetWatch,
         claims: TurnClaims,
     ) -> Model:
-        def backend(manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
-            return backends.at(endpoint, _key_of(endpoint), manifest.model, manifest.rendering)
-
         previews = CommandPreviews(variable) if self.settings.worker.show_commands else None
-        turns = TurnSampler(self.journal, backend, own_queue, previews, self.metrics, budgets, pacer, claims)
-        return Model(self.journal, turns, backend, own_queue, claims)
+        turns = TurnSampler(self.journal, backends, own_queue, previews, self.metrics, budgets, pacer, claims)
+        return Model(self.journal, turns, backends, own_queue, claims)
 
     def llm(self, own_queue: str, model: Model, pauses: PauseActivities) -> list[Worker]:
         served: dict[str, list[Callable[..., Any]]] = {
@@ -267,10 +260,6 @@ class Composition:
 def _pollers(least: int, most: int) -> PollerBehaviorAutoscaling:
     """Poll a queue for as many tasks as wait there, between `least` and `most` at once."""
     return PollerBehaviorAutoscaling(minimum=least, maximum=most, initial=least)
-
-
-def _key_of(server: Endpoint) -> str | None:
-    return secret(server.api_key_variable) if server.api_key_variable else None
 
 
 async def reach(

@@ -6,12 +6,13 @@ from contextlib import AbstractAsyncContextManager
 from temporalio import activity
 
 from activities.guard import activity_guard
-from activities.sampling import ModelServer, TurnSampler
+from activities.sampling import TurnSampler
 from activities.turn_claims import TurnClaims
 from clotho.errors import InvalidInput, TokenizerUnavailable
 from clotho.identifiers.ids import run_of
 from clotho.identifiers.rollout_keys import process_key, turn_key
 from clotho.journal import Journal
+from clotho.models.endpoint import ModelServers
 from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.offers import read_tools
 from clotho.rollouts.rollout import RolloutStart
@@ -33,11 +34,11 @@ class Model:
     """Activities of the processes that call models."""
 
     def __init__(
-        self, journal: Journal, turns: TurnSampler, backends: ModelServer, queue: str, claims: TurnClaims
+        self, journal: Journal, turns: TurnSampler, servers: ModelServers, queue: str, claims: TurnClaims
     ) -> None:
         self._journal = journal
         self._turns = turns
-        self._backends = backends
+        self._servers = servers
         self._queue = queue
         self._claims = claims
 
@@ -100,7 +101,8 @@ class Model:
             endpoint = required_endpoint(await read_endpoint(self._journal, run), run)
             for server in endpoint.servers:
                 try:
-                    served = await self._backends(manifest, server).check(manifest.model)
+                    backend = self._servers.at(server, manifest.model, manifest.rendering)
+                    served = await backend.check(manifest.model)
                 except TokenizerUnavailable as error:
                     # Where nothing has begun, its user can choose another one; later on it is an outage.
                     raise InvalidInput(str(error)) from error

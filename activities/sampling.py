@@ -1,7 +1,7 @@
 """Sampling a turn: look its key up, render, wait for a place at the model server, ask, journal."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,8 +17,8 @@ from clotho.identifiers.hashed import derived_seed
 from clotho.identifiers.ids import depth_of, displayable, run_of
 from clotho.identifiers.rollout_keys import turn_key
 from clotho.journal import Journal
-from clotho.models.backend import ModelBackend, SampledTurn, ServerCapabilities, TurnCall
-from clotho.models.endpoint import Endpoint
+from clotho.models.backend import SampledTurn, ServerCapabilities, TurnCall
+from clotho.models.endpoint import Endpoint, ModelServers
 from clotho.models.gate import WORTHWHILE
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
@@ -39,9 +39,6 @@ from clotho.tools.command_preview import CommandPreviews
 HEARTBEATS_A_SECOND = 10
 """Of a process's turns, about: each is a write of Temporal's, and takes 5 ms of its server and database."""
 
-ModelServer = Callable[[RunManifest, Endpoint], ModelBackend]
-"""Opens the backend of a run's endpoint; connections are shared between turns."""
-
 
 @dataclass(frozen=True)
 class TurnInputs:
@@ -61,7 +58,7 @@ class TurnSampler:
     def __init__(
         self,
         journal: Journal,
-        backends: ModelServer,
+        servers: ModelServers,
         queue: str,
         previews: CommandPreviews | None,
         metrics: Metrics,
@@ -75,7 +72,7 @@ class TurnSampler:
         self._claims = claims
         self._previews = previews
         self._journal = journal
-        self._backends = backends
+        self._servers = servers
         self._queue = queue
         self._metrics = metrics
         self._pauses = TTLCache(partial(paused_in, journal))
@@ -198,7 +195,7 @@ class TurnSampler:
             async with permit_wanted as permit:
                 if reason_among(await self._pauses.of(request.run), request.rollout) is not None:
                     raise TurnPaused  # while it waited
-                backend = self._backends(manifest, permit.server)
+                backend = self._servers.at(permit.server, manifest.model, manifest.rendering)
                 if manifest.rendering is not None:
                     call = call.model_copy(update={"trainer_step": await self._steps.of(request.run)})
                 await failpoints.reach("turn.asking", call.key)

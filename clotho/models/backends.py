@@ -1,6 +1,6 @@
 """Backends of runs' endpoints; connections, renderers and capabilities are shared."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +18,17 @@ from clotho.models.write_ahead import FlushPolicy
 
 
 class Backends:
-    """Opens backends, and keeps them. `timeout`: seconds that a whole answer may take.
+    """Opens backends, and keeps them. `secret` returns the key in an environment variable.
 
-    `bundled`: tokenizers that only have a name here. `answer_bytes`: the longest answer that is read, or the
-    longest event of a stream. `first_token_seconds`: to an answer's first token, and of any silence later on.
+    `timeout`: seconds that a whole answer may take. `bundled`: tokenizers that only have a name here.
+    `answer_bytes`: the longest answer that is read, or the longest event of a stream. `first_token_seconds`: to an
+    answer's first token, and of any silence later on.
     """
 
     def __init__(
         self,
         journal: Journal,
+        secret: Callable[[str], str],
         timeout: float,
         bundled: Mapping[str, Path],
         flush_policy: FlushPolicy,
@@ -34,6 +36,7 @@ class Backends:
         first_token_seconds: float | None = None,
     ) -> None:
         self._journal = journal
+        self._secret = secret
         self._timeout = timeout
         self._bundled = bundled
         self._flush_policy = flush_policy
@@ -44,9 +47,7 @@ class Backends:
         self._renderings: dict[Rendering, RenderingThread] = {}
         self._exact: dict[tuple[str, str | None, Inference, Rendering, str], TokenExact] = {}
 
-    def at(
-        self, endpoint: Endpoint, api_key: str | None, model: str, rendering: Rendering | None
-    ) -> ModelBackend:
+    def at(self, endpoint: Endpoint, model: str, rendering: Rendering | None) -> ModelBackend:
         """The backend of `model` at an endpoint; without a rendering, in chat mode.
 
         Raises InvalidInput for an endpoint of the other mode.
@@ -56,15 +57,15 @@ class Backends:
         if run_is_chat is not endpoint_is_chat:
             raise InvalidInput(f"inference {inference} doesn't fit the run's manifest")
         if rendering is None:
-            reached = (endpoint.base_url, api_key)
+            reached = self._reached(endpoint)
             if reached not in self._chats:
-                self._chats[reached] = OpenAIChat(self._connection(*reached))
+                self._chats[reached] = OpenAIChat(self._connection(endpoint))
             return self._chats[reached]
         # by model, too: a server is probed with one, and may serve several
-        key = (endpoint.base_url, api_key, inference, rendering, model)
+        key = (*self._reached(endpoint), inference, rendering, model)
         if key not in self._exact:
             self._exact[key] = TokenExact(
-                self._connection(endpoint.base_url, api_key),
+                self._connection(endpoint),
                 self._rendering(rendering),
                 self._journal,
                 inference,
@@ -72,21 +73,27 @@ class Backends:
             )
         return self._exact[key]
 
-    async def metrics(self, endpoint: Endpoint, api_key: str | None) -> bytes | None:
+    async def metrics(self, endpoint: Endpoint) -> bytes | None:
         """The page of metrics of an endpoint's server; None where it has none."""
-        http = self._connection(endpoint.base_url, api_key)
+        http = self._connection(endpoint)
         return await http.get(f"{http.root}/metrics")
 
     async def aclose(self) -> None:
         for connection in self._connections.values():
             await connection.aclose()
 
-    def _connection(self, base_url: str, api_key: str | None) -> ModelHTTP:
-        if (base_url, api_key) not in self._connections:
-            self._connections[base_url, api_key] = ModelHTTP(
-                base_url, api_key, self._timeout, self._answer_bytes, self._first_token_seconds
+    def _connection(self, endpoint: Endpoint) -> ModelHTTP:
+        reached = self._reached(endpoint)
+        if reached not in self._connections:
+            self._connections[reached] = ModelHTTP(
+                *reached, self._timeout, self._answer_bytes, self._first_token_seconds
             )
-        return self._connections[base_url, api_key]
+        return self._connections[reached]
+
+    def _reached(self, endpoint: Endpoint) -> tuple[str, str | None]:
+        """The URL and the key by which a server is reached. Raises InvalidInput for a key that isn't set."""
+        variable = endpoint.api_key_variable
+        return endpoint.base_url, self._secret(variable) if variable else None
 
     def _rendering(self, rendering: Rendering) -> RenderingThread:
         if rendering not in self._renderings:

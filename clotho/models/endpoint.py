@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 from clotho_client.orders import Endpoint as OrderedEndpoint
 
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
 from clotho.identifiers.hashed import derived_seed
-from clotho.models.backend import checked_base_url
+from clotho.models.backend import ModelBackend, checked_base_url
+from clotho.models.rendering.rendering import Rendering
 
 SEEDS = 1 << 63
 
@@ -60,3 +62,13 @@ def parsed_servers(text: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     if len(set(urls)) < len(urls):
         raise InvalidInput("a model server is named twice")
     return tuple(urls), tuple(weights) if len(set(weights)) > 1 else ()
+
+
+class ModelServers(Protocol):
+    """Opens the backends of model servers; connections are shared between turns."""
+
+    def at(self, endpoint: Endpoint, model: str, rendering: Rendering | None) -> ModelBackend:
+        """The backend of `model` at an endpoint; without a rendering, in chat mode.
+
+        Raises InvalidInput for an endpoint of the other mode.
+        """

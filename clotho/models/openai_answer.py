@@ -12,7 +12,7 @@ from clotho.models.bodies import ERROR_BYTES
 from clotho.models.messages import CallDefects, ChatMessage, FunctionCall, ToolCall
 from clotho.models.model_http import ModelHTTP, first_fault, status_within
 from clotho.models.provider_errors import refusal
-from clotho.models.token_server import REASON_CHARACTERS, UNFINISHED, ReportedUsage
+from clotho.models.reported import REASON_CHARACTERS, UNFINISHED, ReportedUsage
 from clotho.models.tool_call_parsers import hermes, parser
 
 ID_CHARACTERS = 256

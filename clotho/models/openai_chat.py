@@ -16,8 +16,8 @@ from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_answer import listed_models, read_completion
 from clotho.models.provider_errors import refusal
+from clotho.models.reported import printable_name
 from clotho.models.sampling import Sampling
-from clotho.models.token_server import printable_name
 
 ONE_TOKEN = Sampling(top_k=None, min_p=None, repetition_penalty=None, max_tokens=1)
 # the client isn't made without a key

@@ -8,7 +8,8 @@ from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.escaping import for_line
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan, at_step
-from clotho.models.token_server import UNFINISHED, VERSION_CHARACTERS, TokenChunk, printable_name
+from clotho.models.reported import UNFINISHED, VERSION_CHARACTERS, printable_name
+from clotho.models.token_server import TokenChunk
 
 
 class StreamEntry(FrozenModel):

@@ -8,16 +8,8 @@ from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.models.backend import UNNAMED, Inference, VersionSpan
 from clotho.models.model_http import raise_embedded, read_event
 from clotho.models.provider_errors import refusal
-from clotho.models.token_server import (
-    REASON_CHARACTERS,
-    Count,
-    StopReason,
-    TokenChunk,
-    TokenRequest,
-    TokenServer,
-    paired,
-    sampling_fields,
-)
+from clotho.models.reported import REASON_CHARACTERS, Count, StopReason
+from clotho.models.token_server import TokenChunk, TokenRequest, TokenServer, paired, sampling_fields
 
 RENAMED = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}
 

@@ -6,12 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import JsonValue
 
-from clotho.errors import InexactTokens, InvalidInput, ModelUnavailable, truncate_middle
-from clotho.escaping import for_line
+from clotho.errors import InexactTokens, InvalidInput, ModelUnavailable
 from clotho.frozen_model import FrozenModel
 from clotho.models.backend import Inference, VersionSpan
 from clotho.models.model_http import ModelHTTP
@@ -21,17 +19,6 @@ LEAST_LOGPROB = -9_000.0
 """vLLM writes minus infinity as -9999."""
 ROUNDING = 1e-3
 """Amount by which a logprob may exceed 0."""
-MOST_TOKENS = 1_000_000_000
-"""Far more than any context holds."""
-Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
-"""A count of tokens that a server reports; also an id or a position."""
-StopReason = Count | Annotated[str, Field(max_length=1_000)]
-REASON_CHARACTERS = 100
-NAME_CHARACTERS = 200
-UNFINISHED = frozenset({"abort", "error"})
-"""Reasons of an answer that broke off."""
-VERSION_CHARACTERS = 200
-"""Characters of a weight version's name."""
 EXPLICIT = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens", "seed")
 NEUTRAL: dict[str, JsonValue] = {
     "frequency_penalty": 0.0,
@@ -119,22 +106,6 @@ class TokenServer(ABC):
                 seen = seen if chunk.sampled is None else chunk.sampled
 
 
-class _PromptDetails(BaseModel):
-    cached_tokens: Count | None = None
-
-
-class ReportedUsage(BaseModel):
-    """Token counts as OpenAI's API has them."""
-
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-
-    @property
-    def cached_prompt_tokens(self) -> int:
-        return (self.prompt_tokens_details or _PromptDetails()).cached_tokens or 0
-
-
 def paired(
     ids: Sequence[int] | None, logprobs: Sequence[float | None] | None
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -154,11 +125,6 @@ def paired(
             raise InexactTokens(f"the model server returns a logprob of {logprob}")
         checked.append(min(logprob, 0.0))
     return tuple(ids), tuple(checked)
-
-
-def printable_name(name: str | None) -> str | None:
-    """A name that a server gives itself, its model or a request, escaped and cut."""
-    return truncate_middle(for_line(name), NAME_CHARACTERS) if name else None
 
 
 def sampling_fields(request: TokenRequest) -> dict[str, JsonValue]:

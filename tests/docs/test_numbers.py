@@ -10,7 +10,7 @@ from clotho.environment.functions import MOST_STATE_CHARS
 from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.listeners.bodies import BYTES_PER_CONTAINER, BYTES_PER_VALUE
 from clotho.models.provider_errors import LONGEST_WAIT
-from clotho.models.token_server import MOST_TOKENS
+from clotho.models.reported import MOST_TOKENS
 from clotho.plugins.atropos.api.queue import MOST_REGISTERED, MOST_WAITING
 from clotho.plugins.atropos.api.sent import MOST_ROWS
 from clotho.plugins.atropos.api_settings import AtroposApiSettings

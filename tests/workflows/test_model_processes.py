@@ -24,13 +24,13 @@ from clotho.models.backend import ModelBackend, SampledTurn, TurnCall, Usage
 from clotho.models.endpoint import Endpoint
 from clotho.models.messages import ChatMessage
 from clotho.models.pacing import Pacer
+from clotho.models.rendering.rendering import Rendering
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import Liveness, Presence, heartbeat_age
 from clotho.processes.load import ProcessLoad
 from clotho.processes.roles import ProcessSlot
 from clotho.rollouts.group import ToolManifest
 from clotho.rollouts.rollout import Prompt
-from clotho.rollouts.run import RunManifest
 from clotho.rollouts.turn import ChosenProcess, FirstTurnRequest, TurnRequest
 from clotho.runs.manifest import open_run
 from clotho.runs.request import run_manifest
@@ -132,7 +132,7 @@ class Backend:
 
     async def check(self, model: str) -> None: ...
 
-    def __call__(self, manifest: RunManifest, endpoint: Endpoint) -> ModelBackend:
+    def at(self, endpoint: Endpoint, model: str, rendering: Rendering | None) -> ModelBackend:
         return self
 
 

@@ -55,10 +55,9 @@ async def _found(
     # imported here: few runs need it, and every adapter would start later for it
     from clotho.models.backends import Backends
 
-    key = secret(endpoint.api_key_variable) if endpoint.api_key_variable is not None else None
     timeout = connections.settings.worker.model_first_token_timeout_seconds
-    backends = Backends(connections.journal, timeout, {TINY: BUNDLED}, FlushPolicy())
+    backends = Backends(connections.journal, secret, timeout, {TINY: BUNDLED}, FlushPolicy())
     try:
-        return await backends.at(endpoint, key, manifest.model, manifest.rendering).check(manifest.model)
+        return await backends.at(endpoint, manifest.model, manifest.rendering).check(manifest.model)
     finally:
         await backends.aclose()

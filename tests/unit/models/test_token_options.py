@@ -3,6 +3,7 @@
 import pytest
 
 from clotho.cli.run_options import RunOptions
+from clotho.config import secret
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.errors import InvalidInput
 from clotho.journal import Journal
@@ -35,14 +36,14 @@ def test_token_mode_leaves_no_sampling_parameter_out() -> None:
 
 
 async def test_a_run_keeps_to_its_mode(journal: Journal) -> None:
-    backends = Backends(journal, 10.0, {TINY: BUNDLED}, FlushPolicy())
+    backends = Backends(journal, secret, 10.0, {TINY: BUNDLED}, FlushPolicy())
     chat = run_manifest("file_tasks", "chatting", TINY)
     with pytest.raises(InvalidInput, match="inference sglang"):
-        backends.at(Endpoint(base_url="http://host/v1", inference=Inference.SGLANG), None, chat.model, None)
+        backends.at(Endpoint(base_url="http://host/v1", inference=Inference.SGLANG), chat.model, None)
     exact = run_manifest("file_tasks", "exact", TINY, rendering=Rendering())
     with pytest.raises(InvalidInput, match="inference chat"):
-        backends.at(Endpoint(base_url="http://host/v1"), None, exact.model, exact.rendering)
+        backends.at(Endpoint(base_url="http://host/v1"), exact.model, exact.rendering)
     endpoint = Endpoint(base_url="http://host/v1", inference=Inference.TOKENS)
-    first, second = (backends.at(endpoint, None, exact.model, exact.rendering) for _ in range(2))
+    first, second = (backends.at(endpoint, exact.model, exact.rendering) for _ in range(2))
     assert first is second
     await backends.aclose()

@@ -1,11 +1,32 @@
-"""Activities show how far their process is behind (`clotho/processes/load.py`)."""
+"""Activities show that their process lives, and how far it is behind."""
 
 from typing import Any
 
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from clotho.processes.heartbeats import Heartbeats
 from clotho.processes.load import ProcessLoad
+
+
+class PresenceInterceptor(Interceptor):
+    """For every worker of a process, so that all its activities count as work."""
+
+    def __init__(self, heartbeats: Heartbeats) -> None:
+        self._heartbeats = heartbeats
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _Working(next, self._heartbeats)
+
+
+class _Working(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, heartbeats: Heartbeats) -> None:
+        super().__init__(next)
+        self._heartbeats = heartbeats
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        async with self._heartbeats.working():
+            return await super().execute_activity(input)
 
 
 class LoadInterceptor(Interceptor):
