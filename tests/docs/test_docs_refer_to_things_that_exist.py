@@ -121,16 +121,34 @@ def is_ours(module: str) -> bool:
 
 
 def resolved(name: str) -> bool:
-    """Whether it is a module, or something in one."""
+    """Whether it is a module, or something at the top of one.
+
+    Modules are read, not imported: trainers' packages have environments of their own. Packages may load what they
+    offer when it is asked for.
+    """
     module, _, inside = name.rpartition(".")
     spec = importlib.util.find_spec(module) if module else None
     if spec is None:
         return False
-    try:
+    if spec.submodule_search_locations is not None:
         return hasattr(importlib.import_module(module), inside) or importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # a trainer's package, which has an environment of its own
-        tree = ast.parse(Path(str(spec.origin)).read_text())
-        return inside in {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    return spec.origin is not None and inside in named_in(ast.parse(Path(spec.origin).read_text()))
+
+
+def named_in(tree: ast.Module) -> set[str]:
+    """What a module defines or imports at its top."""
+    names: set[str] = set()
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names |= {alias.asname or alias.name for alias in aliases}
+            case ast.Assign(targets=targets):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+    return names
 
 
 @pytest.mark.parametrize("page", NAMES)
