@@ -1,4 +1,4 @@
-"""What a model server reports beside an answer: counts, reasons, names."""
+"""Model servers report counts, reasons and names beside an answer."""
 
 from typing import Annotated
 

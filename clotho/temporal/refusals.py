@@ -1,7 +1,8 @@
-"""What a Temporal server has against this client's certificate, as TLS says it.
+"""A handshake tells why a Temporal server refuses this client's certificate.
 
-Under TLS 1.3 the server looks at it after the client's side of the handshake. Whether the SDK's error tells of the
-server's alert, or only of a connection that closed, is decided by a race between its request and that answer.
+Under TLS 1.3 the server looks at the certificate after the client's side of the handshake. Whether the SDK's error
+tells of the server's alert, or only of a connection that closed, is decided by a race between its request and that
+answer.
 """
 
 import asyncio
@@ -20,9 +21,10 @@ ALERT = re.compile(r"ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA)")
 async def refusal(address: str, tls: TLSConfig) -> str | None:
     """The alert with which the server ends a connection of this client, as in `certificate expired`.
 
-    None where it ends none, doesn't answer, or fails for another reason.
+    None where it ends none, doesn't answer, or fails for another reason; also where the certificates can't be read.
     """
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")
     name = tls.verification_server_name or tls.domain or host
     try:
         async with asyncio.timeout(LONGEST_ANSWER):
@@ -35,7 +37,7 @@ async def refusal(address: str, tls: TLSConfig) -> str | None:
     except ssl.SSLError as error:
         alert = ALERT.search(error.reason or "")
         return None if alert is None else alert[1].lower().replace("_", " ")
-    except (OSError, TimeoutError):
+    except (OSError, ValueError):
         pass
     return None
 
@@ -50,5 +52,6 @@ def _context(tls: TLSConfig) -> ssl.SSLContext:
             certificate, key = Path(private, "certificate.pem"), Path(private, "key.pem")
             certificate.write_bytes(tls.client_cert)
             key.write_bytes(tls.client_private_key or b"")
-            context.load_cert_chain(certificate, key)
+            # without a password OpenSSL would ask for that of an encrypted key at the terminal
+            context.load_cert_chain(certificate, key, password="")
     return context

@@ -99,3 +99,21 @@ async def test_what_the_server_has_against_the_clients_certificate_is_named(
     finally:
         process.kill()
         await process.wait()
+
+
+@needs_programs
+@pytest.mark.parametrize("broken", ["TEMPORAL_TLS_SERVER_CA_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH"])
+@pytest.mark.parametrize("content", ["", "no certificate", "\xff"])
+async def test_a_certificate_that_cant_be_read_is_invalid_input(
+    broken: str, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = await asyncio.to_thread(make_certificate, tmp_path / "good")
+    other = tmp_path / "other.pem"
+    other.write_text(content, encoding="latin-1")
+    monkeypatch.setenv("TEMPORAL_TLS", "true")
+    monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(certificate))
+    monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(certificate))
+    monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(key))
+    monkeypatch.setenv(broken, str(other))
+    with pytest.raises(InvalidInput, match="no Temporal server answers"):
+        await connect(TemporalSettings(address=f"{NAME}:1"))
