@@ -53,7 +53,7 @@ from clotho.environment.processes import end_all_groups
 from clotho.errors import ClothoError
 from clotho.escaping import for_terminal
 from clotho.host import host_name, machine_id
-from clotho.identifiers.rollout_keys import is_turn_key
+from clotho.identifiers.keys import is_turn_key
 from clotho.journal import Journal
 from clotho.journal.open_store import open_store
 from clotho.journal.store import MeasuredStore, Store

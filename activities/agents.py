@@ -19,7 +19,7 @@ from activities.guard import activity_guard
 from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.errors import HostUnavailable, Unavailable
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.keys import (
     agent_key,
     asked_key,
     asked_prefix,

@@ -11,10 +11,8 @@ from temporalio.service import RPCError
 
 from activities.ttl_cache import TTLCache
 from clotho.errors import ClothoError, Unavailable
-from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.ids import group_of
-from clotho.identifiers.rollout_keys import turn_key
-from clotho.identifiers.run_keys import spending_prefix
+from clotho.identifiers.keys import spending_prefix, tools_key, turn_key
 from clotho.journal import Journal
 from clotho.rollouts.budget import BudgetEntry, Price, Spending, SpendingPage
 from clotho.rollouts.group import ToolManifest

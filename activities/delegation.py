@@ -7,9 +7,8 @@ from temporalio import activity
 
 from activities.guard import activity_guard
 from clotho.errors import InvalidInput
-from clotho.identifiers.hashed import derived_seed
-from clotho.identifiers.ids import child_id, depth_of
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.ids import child_id, depth_of, derived_seed
+from clotho.identifiers.keys import (
     call_key,
     delegation_key,
     delegations_prefix,
@@ -20,8 +19,7 @@ from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.call import CallEntry, CallRequest
 from clotho.rollouts.delegation import DelegatedPrompt, DelegationEntry
-from clotho.rollouts.group import OfferedTool
-from clotho.rollouts.offers import in_toolsets, read_tools
+from clotho.rollouts.group import OfferedTool, in_toolsets, read_tools
 from clotho.rollouts.rollout import Prompt
 from clotho.rollouts.turn import TurnEntry
 from clotho.runs.children import read_child_end

@@ -18,10 +18,8 @@ from clotho.environment.instances import Environments
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import EnvironmentFailed, JournalCorrupt
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.group_keys import attempt_prefix, scored_key, tools_key
-from clotho.identifiers.hashed import derived_seed
-from clotho.identifiers.ids import is_rollout, rollout_id
-from clotho.identifiers.rollout_keys import prompt_key
+from clotho.identifiers.ids import derived_seed, is_rollout, rollout_id
+from clotho.identifiers.keys import attempt_prefix, prompt_key, scored_key, tools_key
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.agent import AgentKind

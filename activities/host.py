@@ -22,7 +22,7 @@ from activities.tools import Tools
 from clotho.config import variable
 from clotho.environment.instances import Environments
 from clotho.environment.tools import EnvironmentTools
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import Presence

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from activities.sandbox import Sandboxes
 from clotho.errors import ClothoError
 from clotho.identifiers.ids import run_of
-from clotho.identifiers.rollout_keys import final_key, lease_key, lease_of, reclaimed_prefix
-from clotho.identifiers.run_keys import manifest_key
+from clotho.identifiers.keys import final_key, lease_key, lease_of, manifest_key, reclaimed_prefix
 from clotho.journal import Journal
 from clotho.rollouts.lease import CheckpointEntry, LeaseEntry, ReclaimedEntry
 from clotho.rollouts.run import RunManifest

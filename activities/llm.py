@@ -10,11 +10,11 @@ from activities.sampling import TurnSampler
 from activities.turn_claims import TurnClaims
 from clotho.errors import InvalidInput, TokenizerUnavailable
 from clotho.identifiers.ids import run_of
-from clotho.identifiers.rollout_keys import process_key, turn_key
+from clotho.identifiers.keys import process_key, turn_key
 from clotho.journal import Journal
 from clotho.models.endpoint import ModelServers
 from clotho.rollouts.agent import AgentKind
-from clotho.rollouts.offers import read_tools
+from clotho.rollouts.group import read_tools
 from clotho.rollouts.rollout import RolloutStart
 from clotho.rollouts.turn import ChosenProcess, FirstTurnRequest, ModelProcessRequest, TurnRequest, TurnResult
 from clotho.run_settings import Acquire

@@ -19,9 +19,8 @@ from clotho.config import variable
 from clotho.environment.loading import sources_of
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import SandboxLost, SandboxUnavailable, SandboxUnhealthy, VerificationUnrepeatable
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import call_order, caller_at
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.ids import call_order, caller_at, job_key
+from clotho.identifiers.keys import (
     call_part_key,
     final_key,
     lease_key,
@@ -29,9 +28,8 @@ from clotho.identifiers.rollout_keys import (
     reclaimed_prefix,
 )
 from clotho.journal import Journal
-from clotho.rollouts.group import OfferedTool
+from clotho.rollouts.group import OfferedTool, read_tools
 from clotho.rollouts.lease import CheckpointEntry, Fidelity, LeaseRequest, ReclaimedEntry
-from clotho.rollouts.offers import read_tools
 from clotho.rollouts.rollout import Prompt
 from clotho.runs.manifest import read_manifest
 from clotho.runs.sandbox_calls import JournalledCall, calls_in_sandbox

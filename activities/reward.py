@@ -27,10 +27,10 @@ from clotho.errors import (
     SandboxLost,
     VerificationFailed,
     WorkspaceRefused,
-    truncate_middle,
 )
+from clotho.escaping import truncate_middle
 from clotho.failure_policy import kind_of, policy_for
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.keys import (
     epoch_answers_prefix,
     epoch_prefix,
     raised_prefix,
@@ -39,7 +39,7 @@ from clotho.identifiers.rollout_keys import (
 )
 from clotho.journal import Journal
 from clotho.rollouts.artifacts import keep_artifacts
-from clotho.rollouts.offers import read_tools
+from clotho.rollouts.group import read_tools
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Transcript, read_transcript

@@ -7,7 +7,7 @@ from temporalio import activity
 from activities.guard import activity_guard
 from clotho import failpoints
 from clotho.identifiers.ids import original_of
-from clotho.identifiers.rollout_keys import end_key, reward_key
+from clotho.identifiers.keys import end_key, reward_key
 from clotho.journal import Journal
 from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.rollout import ConcludeRequest, EndEntry, RolloutSummary

@@ -13,9 +13,9 @@ from activities.ttl_cache import TTLCache
 from activities.turn_claims import TurnClaims, TurnLook
 from clotho import failpoints
 from clotho.errors import ContextOverflow
-from clotho.identifiers.hashed import derived_seed
-from clotho.identifiers.ids import depth_of, displayable, run_of
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.escaping import displayable
+from clotho.identifiers.ids import depth_of, derived_seed, run_of
+from clotho.identifiers.keys import turn_key
 from clotho.journal import Journal
 from clotho.models.backend import SampledTurn, ServerCapabilities, TurnCall
 from clotho.models.endpoint import Endpoint, ModelServers
@@ -23,8 +23,7 @@ from clotho.models.gate import WORTHWHILE
 from clotho.models.pacing import Pacer
 from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.agent import planned_turn
-from clotho.rollouts.group import ToolManifest
-from clotho.rollouts.offers import read_tools
+from clotho.rollouts.group import ToolManifest, read_tools
 from clotho.rollouts.outcome import Limits
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.transcript import Conversation, read_asked_conversation, read_conversation

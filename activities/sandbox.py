@@ -13,9 +13,8 @@ from activities.guard import activity_guard
 from activities.restore import Restorer
 from clotho import failpoints
 from clotho.errors import IsolationUnavailable, LeaseElsewhere, SandboxFenced, SandboxLost, SandboxUnavailable
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import call_order, caller_at
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.ids import call_order, caller_at, job_key
+from clotho.identifiers.keys import (
     blob_key,
     call_key,
     final_key,

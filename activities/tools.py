@@ -17,15 +17,14 @@ from clotho import failpoints
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import JournalCorrupt
 from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import call_begun_key, call_claims_prefix, call_key, turn_key
+from clotho.identifiers.keys import call_begun_key, call_claims_prefix, call_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.monitoring.metrics import Metrics
 from clotho.rollouts.agent import AgentKind
 from clotho.rollouts.call import CallBegun, CallEntry, CallRequest, CallResult, tool_error
-from clotho.rollouts.group import OfferedTool, ToolManifest
+from clotho.rollouts.group import OfferedTool, ToolManifest, read_tools
 from clotho.rollouts.lease import Fidelity, LeaseRequest
-from clotho.rollouts.offers import read_tools
 from clotho.rollouts.run import RunManifest
 from clotho.rollouts.turn import TurnEntry
 from clotho.run_settings import CheckpointPolicy

@@ -11,7 +11,7 @@ from temporalio import activity
 
 from activities.claims import BegunElsewhere, WorkClaim, WorkClaims
 from clotho.errors import TakenOver
-from clotho.identifiers.rollout_keys import process_key, turn_claims_prefix, turn_key
+from clotho.identifiers.keys import process_key, turn_claims_prefix, turn_key
 from clotho.journal import Journal
 from clotho.processes.liveness import Liveness, Presence, boot_seconds
 from clotho.rollouts.turn import ChosenProcess, TurnEntry, TurnRequest

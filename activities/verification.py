@@ -8,8 +8,8 @@ from activities.sandbox import Sandboxes
 from clotho import failpoints
 from clotho.environment.handles import EnvironmentHandle, infrastructure_wait
 from clotho.errors import EnvironmentFailed, GradingSandboxLost, Unavailable, VerificationUnrepeatable
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.ids import job_key
+from clotho.identifiers.keys import (
     control_key,
     grading_key,
     opened_key,

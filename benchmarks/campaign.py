@@ -19,8 +19,8 @@ from benchmarks.loop import AS_SERVED
 from benchmarks.machine import machine
 from benchmarks.production import served_by, until_registered
 from benchmarks.table import Row
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
+from clotho.identifiers.keys import scored_key
 from clotho.journal import Journal
 from clotho.processes.child import ChildProcess
 from clotho.processes.roles import process_layout

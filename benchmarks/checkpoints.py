@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.commands import sandbox_root
 from benchmarks.table import Row
 from clotho.config import Settings
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import Job, SandboxBackend, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint, Restore
 from clotho.sandbox.registry import open_backend

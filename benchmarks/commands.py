@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from benchmarks.table import Row
 from clotho.config import Settings
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import Job, JobState, SandboxInstance, SandboxSpec
 from clotho.sandbox.registry import open_backend
 

@@ -16,7 +16,7 @@ from benchmarks.trainers_end import TrainersEnd
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
 from clotho.identifiers.ids import call_id, rollout_id
-from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
+from clotho.identifiers.keys import call_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import Inference, SampledTokens, SampledTurn, Usage, VersionSpan

@@ -14,7 +14,7 @@ from clotho.embedded.model.policy import Policy
 from clotho.embedded.model.qwen2 import Extension
 from clotho.embedded.model.sampling import log_softmax
 from clotho.errors import JournalCorrupt
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.identifiers.keys import turn_key
 from clotho.journal import Journal
 from clotho.models.backend import SampledTokens, SampledTurn
 from clotho.rollouts.turn import TurnEntry

@@ -15,7 +15,7 @@ from benchmarks.cpu import adopted_orphans, cpu_seconds
 from benchmarks.table import Row, ratio
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.identifiers.rollout_keys import call_key, turn_key
+from clotho.identifiers.keys import call_key, turn_key
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.processes.roles import process_layout

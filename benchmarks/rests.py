@@ -11,7 +11,7 @@ from benchmarks.cpu import cpu_seconds
 from benchmarks.loop import Bench
 from benchmarks.table import Row
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.run_keys import pause_prefix
+from clotho.identifiers.keys import pause_prefix
 from clotho.rollouts.run import PAUSED_BY_HAND, PauseEntry
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.pauses import pause, resume_whole

@@ -29,7 +29,7 @@ from benchmarks.production import Served, served_by, until_registered
 from benchmarks.table import Row
 from clotho.cli.doctor.cluster import queue_states
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.identifiers.keys import turn_key
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.rollouts.turn import TurnEntry
 from clotho.temporal.search_attributes import RUN as RUN_ATTRIBUTE

@@ -21,8 +21,8 @@ from clotho.embedded.services import ephemeral_services
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import ClothoError
 from clotho.host import program_on_path
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
+from clotho.identifiers.keys import scored_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.group import GroupEntry
 from clotho.runs.campaigns import start_campaign

@@ -12,7 +12,7 @@ from benchmarks.loop import DONE, NO_OP, Bench
 from benchmarks.table import Row
 from benchmarks.width import peak_memory
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.identifiers.keys import turn_key
 from clotho.journal import Journal
 from clotho.rollouts.turn import TurnEntry
 from clotho.testing.script import Conversation, Script

@@ -14,8 +14,9 @@ from chaos.results import CellResult, Run, compare
 from chaos.servers import Servers
 from chaos.stage import APART, EQUAL, RUN, Size, Stage, stage_on
 from chaos.waiting import NotReached, until
-from clotho.errors import ClothoError, InvalidInput, StoreUnavailable, truncate_middle
-from clotho.identifiers.rollout_keys import end_key, reward_key, sealed_key
+from clotho.errors import ClothoError, InvalidInput, StoreUnavailable
+from clotho.escaping import truncate_middle
+from clotho.identifiers.keys import end_key, reward_key, sealed_key
 from clotho.journal import Journal
 from clotho.plugins.demo.execution_markers import marks_in
 from clotho.plugins.demo.provider import duplicate_calls

@@ -10,7 +10,7 @@ from chaos.sandboxes import kill_supervisors, marks
 from chaos.stage import TOOLS, Stage
 from chaos.waiting import until
 from clotho.identifiers.ids import call_id, child_id
-from clotho.identifiers.rollout_keys import asked_key, call_key, delegation_key, end_key, reward_key, turn_key
+from clotho.identifiers.keys import asked_key, call_key, delegation_key, end_key, reward_key, turn_key
 
 SLOW_COMMAND = 4
 """Seconds that a command takes which is to be met in its middle."""

@@ -18,7 +18,7 @@ from chaos.ssh_host import SandboxHost, sandbox_host_in
 from clotho.config import SandboxSettings, TemporalSettings
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import BEGAN, group_id, group_of, rollout_id
-from clotho.identifiers.rollout_keys import lease_key
+from clotho.identifiers.keys import lease_key
 from clotho.journal.folder import FilesystemStore
 from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.demo.kill_processes import files_of_lease

@@ -20,7 +20,7 @@ from chaos.table import Table, Title
 from chaos.verifiers import KINDS, VerifierConfig
 from clotho.config import TemporalSettings
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.keys import reward_key
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.verification import RewardEntry
 from clotho.temporal.connection import connect

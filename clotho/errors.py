@@ -37,9 +37,6 @@ ClothoError
 from datetime import timedelta
 from enum import StrEnum
 
-MESSAGE_CHARACTERS = 1_500
-"""Characters of an error's message that are kept."""
-
 
 class ClothoError(Exception):
     """Base of every error that Clotho raises on purpose."""
@@ -252,12 +249,3 @@ class TakenOver(Unavailable):
 
 class HostUnavailable(Unavailable):
     """The machine that this process runs on can't serve now."""
-
-
-def truncate_middle(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
-    """`text` cut to `limit` characters, the middle left out."""
-    if len(text) <= limit:
-        return text
-    # two thirds for the end: there a traceback names its error
-    head = limit // 3
-    return f"{text[:head]} … {text[-(limit - head - 3) :]}"

@@ -1,7 +1,8 @@
-"""Text from models, sandboxes and servers, escaped for the place where it is shown.
+"""Text from models, sandboxes and servers, escaped and cut for the place where it is shown.
 
 `for_terminal` keeps lines; `for_line` is for what must stay one line, such as a log's; `for_markdown` is for
-details and summaries in the Temporal UI; `json_line` loses nothing.
+details and summaries in the Temporal UI; `json_line` loses nothing; `displayable` is for names, `truncate_middle`
+for messages of errors.
 """
 
 import json
@@ -20,6 +21,10 @@ SURROGATES = r"\ud800-\udfff"
 """No text of their own: they can't be encoded."""
 INVISIBLE = r"\ufff9-\ufffb\U000e0000-\U000e007f"
 """Marks of annotations, and letters that no terminal shows."""
+
+MESSAGE_CHARACTERS = 1_500
+"""Characters of an error's message that are kept."""
+TOOL_NAME_CHARACTERS = 64
 
 _UNSAFE = f"{CONTROL}{DIRECTION}{SEPARATORS}{SURROGATES}{INVISIBLE}"
 _IN_LINES = re.compile(f"[{_UNSAFE}]")
@@ -45,6 +50,21 @@ def for_markdown(text: str) -> str:
 def json_line(value: "JsonValue") -> str:
     """`value` as one line of JSON, harmless on a terminal: what is unsafe there is written as its code."""
     return _IN_A_LINE.sub(_code, json.dumps(value, ensure_ascii=False))
+
+
+def displayable(name: str, limit: int = TOOL_NAME_CHARACTERS) -> str:
+    """`name`, which a model invented, escaped and cut for histories, summaries and logs."""
+    clean = "".join(c if c.isprintable() else "�" for c in name)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def truncate_middle(text: str, limit: int = MESSAGE_CHARACTERS) -> str:
+    """`text` cut to `limit` characters, the middle left out."""
+    if len(text) <= limit:
+        return text
+    # two thirds for the end: there a traceback names its error
+    head = limit // 3
+    return f"{text[:head]} … {text[-(limit - head - 3) :]}"
 
 
 def _picture(found: re.Match[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from chaos.harness import tasks
 from chaos.harness.scripts import SMALL, HarnessScript, is_installed
 from chaos.stage import journalled, sandbox_folder_of
-from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.keys import reward_key
 from clotho.plugins.demo.execution_markers import marks_in
 from clotho.plugins.demo.kill_processes import kill_supervisors, processes_below, programs_of_lease
 from clotho.plugins.demo.provider import Bill, Provider, duplicate_calls

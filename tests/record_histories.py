@@ -15,7 +15,7 @@ from temporalio.client import Client
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.rollout_keys import lease_key, turn_key
+from clotho.identifiers.keys import lease_key, turn_key
 from clotho.run_settings import Acquire, RunSettings
 from clotho.runs.operations import Operations
 from clotho.runs.targets import Target

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from clotho.embedded.model.engine import Engine
 from clotho.embedded.model.http.requests import SamplingFields
-from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.ids import derived_seed
 from tests.support import PATIENCE_SECONDS
 
 Json = dict[str, Any]

@@ -12,8 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.reward import Verifier
     from activities.rollouts import Rollouts
     from activities.tools import Tools
-    from clotho.escaping import for_markdown
-    from clotho.identifiers.ids import displayable
+    from clotho.escaping import displayable, for_markdown
     from clotho.rollouts.call import CallRequest, CallResult
     from clotho.rollouts.lease import Lease
     from clotho.rollouts.outcome import Ending, Outcome

@@ -18,8 +18,7 @@ from temporalio.exceptions import TimeoutError as TimeoutError_
 
 with workflow.unsafe.imports_passed_through():
     from activities.guard import ELSEWHERE, GOES_ON
-    from clotho.escaping import for_markdown
-    from clotho.identifiers.ids import displayable
+    from clotho.escaping import displayable, for_markdown
     from clotho.rollouts.task_queues import ActivityQueue
 
 # With the SDK's default, TRY_CANCEL, clean-up would race the step that it comes after.

@@ -14,7 +14,7 @@ from chaos.stage import MOST_LEASES, RUN, SEED, destroy_sandboxes, sandbox_folde
 from clotho.config import TemporalSettings
 from clotho.embedded.model.bundled import BUNDLED
 from clotho.identifiers.ids import rollout_id
-from clotho.identifiers.rollout_keys import lease_key
+from clotho.identifiers.keys import lease_key
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port
 from clotho.rollouts.item import Delivery

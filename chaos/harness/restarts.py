@@ -20,7 +20,7 @@ from chaos.table import Table, Title
 from chaos.waiting import NotReached, until
 from clotho.errors import ClothoError
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.rollout_keys import agent_key, turn_key
+from clotho.identifiers.keys import agent_key, turn_key
 from clotho.plugins.demo.provider import duplicate_calls
 from clotho.rollouts.agent_program import ProgramEntry
 from clotho.rollouts.lease import Fidelity

@@ -17,8 +17,7 @@ from clotho.config import Settings
 from clotho.embedded.services import EphemeralServices, ephemeral_services
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.rollout_keys import end_key
-from clotho.identifiers.run_keys import manifest_key
+from clotho.identifiers.keys import end_key, manifest_key
 from clotho.journal import Journal
 from clotho.journal.open_store import open_existing
 from clotho.models.served_model import only_model

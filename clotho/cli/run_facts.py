@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 
-from clotho.identifiers.group_keys import delivered_key, scored_key
+from clotho.identifiers.keys import delivered_key, scored_key
 from clotho.journal import Journal
 from clotho.models.backend import ServerCapabilities
 from clotho.rollouts.group import GroupEntry

@@ -19,17 +19,18 @@ from clotho.cli.show_group import repair_text, show_group
 from clotho.cli.summary import show_summary
 from clotho.cli.terminal import amount, make_console, print_json, sanitized_text
 from clotho.config import TemporalSettings, load_settings
-from clotho.errors import InvalidInput, truncate_middle
+from clotho.errors import InvalidInput
+from clotho.escaping import truncate_middle
 from clotho.evaluation.summary import read_summary
 from clotho.frozen_model import WHERE_SET, FrozenModel
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import call_id, group_of, run_of
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.keys import (
     asked_key,
     call_key,
     lease_key,
     prompt_key,
     reward_key,
+    scored_key,
     turn_key,
     turn_prefix,
 )

@@ -8,9 +8,8 @@ from rich.table import Table
 from clotho.cli.follow import counted, ending_text, paused_text
 from clotho.cli.terminal import amount, sanitized_text
 from clotho.errors import InvalidInput
-from clotho.identifiers.group_keys import attempt_prefix, scored_key, tools_key
 from clotho.identifiers.ids import run_of
-from clotho.identifiers.rollout_keys import prompt_key
+from clotho.identifiers.keys import attempt_prefix, prompt_key, scored_key, tools_key
 from clotho.journal import Journal
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairEntry, ToolManifest
 from clotho.rollouts.rollout import Prompt

@@ -22,7 +22,8 @@ from clotho.cli.summary import show_summary
 from clotho.cli.terminal import make_console, one_line, print_json, sanitized_text
 from clotho.cli.waiting import stall_reason
 from clotho.config import Settings, load_settings
-from clotho.errors import EnvironmentFailed, InvalidInput, truncate_middle
+from clotho.errors import EnvironmentFailed, InvalidInput
+from clotho.escaping import truncate_middle
 from clotho.evaluation.summary import read_summary
 from clotho.identifiers.ids import campaign_id, checked_run_name
 from clotho.journal import Journal

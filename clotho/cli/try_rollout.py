@@ -18,13 +18,8 @@ from clotho.cli.waiting import stall_reason, until_served
 from clotho.config import Settings, load_settings
 from clotho.embedded.services import EphemeralServices, ephemeral_services
 from clotho.environment.instances import EnvironmentProcesses, EnvironmentsHere
-from clotho.errors import (
-    ClothoError,
-    EnvironmentFailed,
-    InvalidInput,
-    IsolationUnavailable,
-    truncate_middle,
-)
+from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, IsolationUnavailable
+from clotho.escaping import truncate_middle
 from clotho.identifiers.ids import group_id, rollout_id
 from clotho.models.served_model import only_model
 from clotho.rollouts.group import RepairBounds

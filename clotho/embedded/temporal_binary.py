@@ -13,7 +13,8 @@ from pathlib import Path
 from temporalio.testing import WorkflowEnvironment
 
 from clotho.config import cache_folder
-from clotho.errors import InvalidInput, truncate_middle
+from clotho.errors import InvalidInput
+from clotho.escaping import truncate_middle
 from clotho.host import program_on_path
 
 GO_PACKAGE = "github.com/temporalio/cli/cmd/temporal@v1.5.1"

@@ -27,7 +27,8 @@ from clotho.environment.handles import FunctionCall
 from clotho.environment.in_process import InProcessEnvironment, OwnProcess, own_frames, own_modules, tools_in
 from clotho.environment.loading import make_environment
 from clotho.environment.tool_context import AsyncToolContext, ToolContext
-from clotho.errors import ClothoError, EnvironmentFailed, truncate_middle
+from clotho.errors import ClothoError, EnvironmentFailed
+from clotho.escaping import truncate_middle
 from clotho.host_failures import described
 from clotho.tools.results import refusal
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from clotho.environment.code import Code, is_kept_module, read_code
 from clotho.environment.loading import module_of
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.run_keys import code_asked_prefix, code_prefix
+from clotho.identifiers.keys import code_asked_prefix, code_prefix
 from clotho.journal import Journal
 from clotho.rollouts.run import RunManifest
 

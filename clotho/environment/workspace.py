@@ -21,7 +21,7 @@ from clotho.errors import (
     TakenOver,
     WorkspaceRefused,
 )
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.plugin import load, plugins
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.claims import is_first

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from clotho.environment import EvaluatedItem, EvaluatedRollout
 from clotho.environment.instances import Environments
-from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.keys import reward_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.run import RunManifest

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import item_name
+from clotho.identifiers.keys import attempt_prefix
 from clotho.journal import Journal
 from clotho.rollouts.group import AttemptEntry, GroupEntry, SiblingFailure
 from clotho.rollouts.run import RunManifest

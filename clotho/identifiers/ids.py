@@ -1,4 +1,4 @@
-"""Names and workflow ids of runs, groups, rollouts and calls."""
+"""Names and workflow ids of runs, groups, rollouts and calls; seeds and job keys that derive from names."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ from clotho.errors import InvalidInput
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 ITEM_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-TOOL_NAME_CHARACTERS = 64
 BEGAN = "~"
 """Between a rollout and its call, in the name of the rollout that the call began."""
 
@@ -160,7 +159,19 @@ def run_of(rollout: str) -> str:
     return rollout.partition("/")[0]
 
 
-def displayable(name: str, limit: int = TOOL_NAME_CHARACTERS) -> str:
-    """`name`, which a model invented, escaped and cut for histories, summaries and logs."""
-    clean = "".join(c if c.isprintable() else "�" for c in name)
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+def derived_seed(*parts: str | int) -> int:
+    """A 63-bit seed that depends on nothing but `parts`.
+
+    A rollout's seed derives from the run's seed and its id (`activities/groups.py`), a turn's from the rollout's
+    and the turn's number (`activities/sampling.py`), that of an interrupted turn's rest from the turn's and the
+    offset (`clotho/models/token_exact.py`): repeating a seed would repeat its random numbers.
+    """
+    # no id holds a NUL: ('a', 'bc') and ('ab', 'c') have different seeds
+    digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+    # 63 bits fit into a signed integer of 64
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def job_key(*parts: str | int) -> str:
+    """32 hexadecimal digits that stand for `parts`: the key of a job in a sandbox, or of a sequence of claims."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from clotho import failpoints
 from clotho.errors import JournalCorrupt
-from clotho.identifiers.rollout_keys import answers_prefix, blob_key, sealed_key, streams_prefix
+from clotho.identifiers.keys import answers_prefix, blob_key, sealed_key, streams_prefix
 from clotho.journal.numbered_log import NumberedLog
 from clotho.journal.store import Store, Written
 

@@ -8,7 +8,7 @@ from clotho_client.orders import Endpoint as OrderedEndpoint
 
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.ids import derived_seed
 from clotho.models.backend import ModelBackend, checked_base_url
 from clotho.models.rendering.rendering import Rendering
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from clotho.errors import ClothoError, ModelRejected, ModelUnavailable, truncate_middle
-from clotho.escaping import for_line
+from clotho.errors import ClothoError, ModelRejected, ModelUnavailable
+from clotho.escaping import for_line, truncate_middle
 from clotho.models.backend import checked_base_url
 from clotho.models.bodies import ACCEPTED, ANSWER_BYTES, lines, read_beginning, read_whole
 from clotho.models.provider_errors import refusal

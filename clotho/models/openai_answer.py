@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from clotho.errors import ModelRejected, ModelUnavailable
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.models.backend import Usage
 from clotho.models.bodies import ERROR_BYTES
 from clotho.models.messages import CallDefects, ChatMessage, FunctionCall, ToolCall

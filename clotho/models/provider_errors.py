@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 
-from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnavailable, truncate_middle
+from clotho.errors import ClothoError, ContextOverflow, ModelRejected, ModelUnavailable
+from clotho.escaping import truncate_middle
 
 TEXT_CHARACTERS = 600
 LONGEST_HEADER = 64

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from clotho.errors import truncate_middle
-from clotho.escaping import for_line
+from clotho.escaping import for_line, truncate_middle
 
 MOST_TOKENS = 1_000_000_000
 """Far more than any context holds."""

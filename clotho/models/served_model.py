@@ -3,8 +3,8 @@
 from contextlib import aclosing
 
 from clotho.config import secret
-from clotho.errors import ClothoError, InvalidInput, truncate_middle
-from clotho.escaping import for_line
+from clotho.errors import ClothoError, InvalidInput
+from clotho.escaping import for_line, truncate_middle
 from clotho.models.endpoint import Endpoint
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_answer import listed_models

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from clotho.errors import ContextOverflow, InvalidInput, ModelUnavailable
-from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.ids import derived_seed
 from clotho.journal import Journal
 from clotho.models.backend import Inference, SampledTurn, ServerCapabilities, TurnCall, Usage, at_step
 from clotho.models.messages import ChatMessage

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from clotho.errors import ModelUnavailable, StoreUnavailable
-from clotho.identifiers.rollout_keys import stream_prefix
+from clotho.identifiers.keys import stream_prefix
 from clotho.journal import Journal
 from clotho.models.partial_turn import PartialTurn, StreamEntry
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import zstandard
 
-from clotho.identifiers.run_keys import artifact_key
+from clotho.identifiers.keys import artifact_key
 from clotho.journal import Journal
 from clotho.rollouts.verification import ArtifactArchive, ArtifactFile
 

@@ -11,7 +11,7 @@ Trainers get those in their own shapes, Atropos for one, with -100 where a token
 
 from clotho.errors import JournalCorrupt
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.identifiers.keys import turn_key
 from clotho.models.backend import LogprobsMode, SampledTokens, SampledTurn, VersionSpan
 from clotho.models.messages import ChatMessage
 from clotho.models.sampling import Sampling

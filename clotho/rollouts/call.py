@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import JsonValue
 
-from clotho.errors import truncate_middle
+from clotho.escaping import truncate_middle
 from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
 from clotho.identifiers.ids import call_id, place_of
 from clotho.rollouts.delegation import DelegatedWork

@@ -2,7 +2,7 @@
 
 from temporalio.exceptions import ApplicationError
 
-from clotho.errors import truncate_middle
+from clotho.escaping import truncate_middle
 from clotho.rollouts.group import GroupFailure, SiblingFailure
 from clotho.temporal.failures import classified_cause, kind_of_cause
 

@@ -1,15 +1,19 @@
 """A group of siblings: its request, its tools, its repairs, and its end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from clotho.frozen_model import WHERE_SET, FrozenModel, Seconds
+from clotho.identifiers.ids import depth_of, group_of
+from clotho.identifiers.keys import prompt_key, tools_key
+from clotho.journal import Journal
 from clotho.models.messages import ToolCall, ToolSchema
 from clotho.rollouts.budget import Spending
 from clotho.rollouts.item import Item
 from clotho.rollouts.outcome import Limits
-from clotho.rollouts.rollout import RolloutRequest, RolloutSummary
+from clotho.rollouts.rollout import Prompt, RolloutRequest, RolloutSummary
 from clotho.rollouts.task_queues import TaskQueues
+from clotho.tools import catalogue
 from clotho.tools.tool import ToolPlace
 
 MOST_SIDE_BY_SIDE = 8
@@ -171,6 +175,24 @@ class ToolManifest(FrozenModel):
                 batches.append(range(index, index + 1))
                 room = MOST_SIDE_BY_SIDE - 1 if reads else 0
         return batches
+
+
+async def read_tools(journal: Journal, rollout: str) -> ToolManifest:
+    """Read the tools of a rollout whose group was prepared; raises JournalCorrupt where they are missing."""
+    tools = await journal.read_required(tools_key(group_of(rollout)), ToolManifest)
+    if not depth_of(rollout):
+        return tools
+    prompt = await journal.read_required(prompt_key(rollout), Prompt)
+    assert prompt.delegated is not None, f"{rollout} is no child"
+    given = tuple(tool for tool in tools.tools if tool.name in prompt.delegated.tools)
+    return tools.model_copy(update={"tools": given})
+
+
+def in_toolsets(tools: Iterable[OfferedTool], toolsets: Iterable[str]) -> tuple[OfferedTool, ...]:
+    """The tools of `tools` in one of `toolsets`, by the names that environments use."""
+    leaves = {leaf for name in toolsets for leaf in catalogue.COMPOSITES.get(name, (name,))}
+    named = {name for leaf in leaves for name in catalogue.LEAVES.get(leaf, ())}
+    return tuple(tool for tool in tools if tool.toolset in leaves or tool.name in named)
 
 
 class RepairEntry(FrozenModel):

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from clotho.frozen_model import WHERE_SET, FrozenModel
 from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import asked_key, asked_tools_key, call_key, prompt_key, turn_key
+from clotho.identifiers.keys import asked_key, asked_tools_key, call_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import PriorTurn
 from clotho.models.messages import ChatMessage, ToolSchema

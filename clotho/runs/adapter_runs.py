@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
-from clotho.identifiers.run_keys import adapter_config_prefix, adapter_items_prefix
+from clotho.identifiers.keys import adapter_config_prefix, adapter_items_prefix
 from clotho.journal import Journal
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.group import GroupRequest

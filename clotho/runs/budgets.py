@@ -4,10 +4,8 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from clotho.identifiers.group_keys import tools_key
 from clotho.identifiers.ids import call_id, group_of, run_of
-from clotho.identifiers.rollout_keys import call_key, turn_key
-from clotho.identifiers.run_keys import budget_prefix, spending_prefix
+from clotho.identifiers.keys import budget_prefix, call_key, spending_prefix, tools_key, turn_key
 from clotho.journal import Journal
 from clotho.rollouts.budget import (
     BudgetEntry,

@@ -9,7 +9,7 @@ from clotho.environment.code import Code
 from clotho.environment.kept_code import KeptCode, ask_for_new_code
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.run_keys import campaign_request_prefix
+from clotho.identifiers.keys import campaign_request_prefix
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignGrowth, CampaignProgress, CampaignRequest
 from clotho.runs.items import write_items

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from clotho.identifiers.rollout_keys import delegation_key, end_key
+from clotho.identifiers.keys import delegation_key, end_key
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage
 from clotho.rollouts.delegation import DelegatedWork, DelegationEntry

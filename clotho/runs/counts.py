@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from temporalio.client import Client
 
 from clotho.identifiers.ids import depth_of
-from clotho.identifiers.rollout_keys import end_key
+from clotho.identifiers.keys import end_key
 from clotho.journal import Journal
 from clotho.rollouts.rollout import EndEntry, Work
 from clotho.rollouts.turn import TurnEntry

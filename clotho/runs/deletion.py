@@ -7,7 +7,7 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from clotho.errors import InvalidInput
-from clotho.identifiers.run_keys import deleted_key, manifest_key
+from clotho.identifiers.keys import deleted_key, manifest_key
 from clotho.journal import Journal
 from clotho.runs.manifest import Deleted, read_manifest, refuse_store_within
 from clotho.temporal.search_attributes import NOTICE, RUN

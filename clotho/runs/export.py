@@ -12,9 +12,7 @@ from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, JournalCorrupt
 from clotho.escaping import json_line
-from clotho.identifiers.group_keys import tools_key
-from clotho.identifiers.rollout_keys import reward_key
-from clotho.identifiers.run_keys import artifact_key
+from clotho.identifiers.keys import artifact_key, reward_key, tools_key
 from clotho.journal import Journal
 from clotho.models.messages import ChatMessage, FunctionCall
 from clotho.rollouts.group import GroupEntry, ToolManifest

@@ -12,7 +12,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from clotho.errors import ClothoError, GroupRejected, InvalidInput, Rejection, Unavailable
 from clotho.failure_policy import DROP_REASONS, GroupAction, policy_for
-from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.keys import scored_key
 from clotho.journal import Journal
 from clotho.rollouts.failures import failures_within
 from clotho.rollouts.group import GroupEntry, SiblingFailure

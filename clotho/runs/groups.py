@@ -3,9 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import overload
 
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
-from clotho.identifiers.run_keys import campaign_request_prefix
+from clotho.identifiers.keys import campaign_request_prefix, scored_key
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignRequest, Unfinished, UnfinishedRequest
 from clotho.rollouts.group import GroupEntry

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from clotho.errors import EnvironmentFailed, InvalidInput
 from clotho.identifiers.ids import item_name
-from clotho.identifiers.run_keys import adapter_item_key, items_key, items_prefix
+from clotho.identifiers.keys import adapter_item_key, items_key, items_prefix
 from clotho.journal import Journal
 from clotho.rollouts.item import AdapterItem, Item, ItemChunk
 

@@ -9,9 +9,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.group_keys import delivered_key, scored_key, sending_prefix
 from clotho.identifiers.ids import adapter_group_id, item_name
-from clotho.identifiers.run_keys import adapter_item_key, adapter_items_prefix
+from clotho.identifiers.keys import (
+    adapter_item_key,
+    adapter_items_prefix,
+    delivered_key,
+    scored_key,
+    sending_prefix,
+)
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import AdapterItem, Delivery, Item

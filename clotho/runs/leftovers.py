@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from temporalio.client import Client
 
-from clotho.identifiers.rollout_keys import sealed_key
-from clotho.identifiers.run_keys import DELETED, manifest_key
+from clotho.identifiers.keys import DELETED, manifest_key, sealed_key
 from clotho.journal import Journal
 from clotho.runs.manifest import has_store_within, list_runs
 from clotho.temporal.search_attributes import work_of

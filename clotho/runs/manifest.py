@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from clotho.config import checked_variable_name
 from clotho.errors import InvalidInput
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.run_keys import (
+from clotho.identifiers.keys import (
     DELETED,
     RUNS,
     adapter_items_prefix,
@@ -18,7 +18,7 @@ from clotho.identifiers.run_keys import (
     endpoint_prefix,
     items_prefix,
     manifest_key,
-    opened_key,
+    run_opened_key,
 )
 from clotho.journal import Journal
 from clotho.models.backend import ServerCapabilities, checked_base_url
@@ -60,7 +60,7 @@ async def open_run(journal: Journal, manifest: RunManifest, endpoint: Endpoint |
         raise InvalidInput(f"a run {manifest.run} was deleted: choose another --run")
     entry = await budget_asked(journal, manifest, acts=endpoint is not None)
     # the first time stays: a later start finds the entry written
-    await journal.write(opened_key(manifest.run), Opened(at=time.time()))
+    await journal.write(run_opened_key(manifest.run), Opened(at=time.time()))
     stored = await journal.write(manifest_key(manifest.run), manifest)
     if stored.fingerprint != manifest.fingerprint and not await has_begun(journal, manifest.run):
         await journal.delete([manifest_key(manifest.run)])
@@ -164,7 +164,7 @@ async def taken_names(journal: Journal) -> frozenset[str]:
 
 async def opened_at(journal: Journal, run: str) -> float | None:
     """Unix time at which the run was first asked for; None for a run of an older version."""
-    entry = await journal.read(opened_key(run), Opened)
+    entry = await journal.read(run_opened_key(run), Opened)
     return entry.at if entry is not None else None
 
 

@@ -10,9 +10,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from clotho.environment.kept_code import KeptCode, ask_for_new_code
 from clotho.errors import InvalidInput
-from clotho.identifiers.group_keys import delivered_key, scored_key, tools_key
 from clotho.identifiers.ids import campaign_id, depth_of, rollout_id, sibling_number, sibling_of, wholes_of
-from clotho.identifiers.rollout_keys import prompt_key
+from clotho.identifiers.keys import delivered_key, prompt_key, scored_key, tools_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry, GroupRequest, ToolManifest
 from clotho.rollouts.item import Delivery

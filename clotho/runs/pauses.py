@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clotho.identifiers.group_keys import delivered_key, scored_key
 from clotho.identifiers.ids import group_of, is_rollout, run_of, wholes_of
-from clotho.identifiers.run_keys import pause_prefix
+from clotho.identifiers.keys import delivered_key, pause_prefix, scored_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import Delivery

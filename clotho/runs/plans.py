@@ -5,8 +5,8 @@ import math
 
 from clotho.environment.handles import EnvironmentHandle
 from clotho.errors import InvalidInput
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_of, sibling_number
+from clotho.identifiers.keys import scored_key
 from clotho.journal import Journal
 from clotho.rollouts.agent import NO_PLAN, AgentKind, planned_call, spoiling_call
 from clotho.rollouts.group import GroupEntry

@@ -1,10 +1,14 @@
 """Repairs of siblings that failed for infrastructure reasons."""
 
-from clotho.identifiers.group_keys import group_repairs_prefix
-from clotho.identifiers.hashed import derived_seed
-from clotho.identifiers.ids import original_of, replacement_id, rollout_id
-from clotho.identifiers.rollout_keys import prompt_key, turn_prefix
-from clotho.identifiers.run_keys import adapter_items_prefix, campaign_request_prefix, repairs_prefix
+from clotho.identifiers.ids import derived_seed, original_of, replacement_id, rollout_id
+from clotho.identifiers.keys import (
+    adapter_items_prefix,
+    campaign_request_prefix,
+    group_repairs_prefix,
+    prompt_key,
+    repairs_prefix,
+    turn_prefix,
+)
 from clotho.journal import Journal
 from clotho.rollouts.campaign import CampaignRequest
 from clotho.rollouts.group import RepairEntry, RepairRequest

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from itertools import count, zip_longest
 
-from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import group_of
-from clotho.identifiers.rollout_keys import agent_key, end_key, lease_key
+from clotho.identifiers.keys import agent_key, attempt_prefix, end_key, lease_key
 from clotho.journal import Journal
 from clotho.rollouts.agent_program import ProgramEntry
 from clotho.rollouts.group import AttemptEntry, SiblingFailure

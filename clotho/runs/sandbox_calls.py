@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from clotho.identifiers.ids import call_id, place_of
-from clotho.identifiers.rollout_keys import delegation_key, prompt_key, turn_prefix
+from clotho.identifiers.keys import delegation_key, prompt_key, turn_prefix
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry

@@ -9,7 +9,7 @@ from temporalio.client import Client
 from clotho.config import read_settings_file
 from clotho.environment.code import Code
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.run_keys import manifest_key
+from clotho.identifiers.keys import manifest_key
 from clotho.journal import Journal
 from clotho.models.served_model import only_model
 from clotho.plugin import load, plugins

@@ -4,7 +4,7 @@ It stands for the version of the weights if the model server names none.
 """
 
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.run_keys import trainer_step_prefix
+from clotho.identifiers.keys import trainer_step_prefix
 from clotho.journal import Journal
 
 # two: a reader that has listed the log finds the last entry still there after one more append

@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from clotho.errors import SandboxLost, SandboxUnhealthy, truncate_middle
+from clotho.errors import SandboxLost, SandboxUnhealthy
+from clotho.escaping import truncate_middle
 from clotho.frozen_model import FrozenModel
 from clotho.sandbox.backend import Job, JobState, JobStatus, SandboxInstance
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from clotho.errors import ClothoError, Unavailable
-from clotho.identifiers.rollout_keys import lease_of
+from clotho.identifiers.keys import lease_of
 from clotho.sandbox.backend import Labels, LeaseRecord, SandboxBackend
 from clotho.sandbox.threads import with_host
 

@@ -11,7 +11,8 @@ from temporalio.runtime import Runtime
 from temporalio.service import TLSConfig
 
 from clotho.config import TemporalSettings
-from clotho.errors import InvalidInput, truncate_middle
+from clotho.errors import InvalidInput
+from clotho.escaping import truncate_middle
 from clotho.temporal.conversion import DATA_CONVERTER
 from clotho.temporal.refusals import refusal
 

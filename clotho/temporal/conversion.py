@@ -10,8 +10,7 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from clotho.errors import truncate_middle
-from clotho.escaping import for_terminal
+from clotho.escaping import for_terminal, truncate_middle
 
 TRACE_CHARACTERS = 1_000
 """Characters of a traceback: its last calls."""

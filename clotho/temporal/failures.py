@@ -6,7 +6,8 @@ from datetime import timedelta
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
-from clotho.errors import EnvironmentFailed, HostUnavailable, SandboxLost, Unavailable, truncate_middle
+from clotho.errors import EnvironmentFailed, HostUnavailable, SandboxLost, Unavailable
+from clotho.escaping import truncate_middle
 from clotho.failure_policy import CANCELLED, TERMINATED, kind_of, policy_for
 from clotho.host_failures import described, is_host_failure
 

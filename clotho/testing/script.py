@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.ids import derived_seed
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall
 
 SIBLING = re.compile(r"/r(\d+)[^/]*/")

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.listeners.listening import listen
 from clotho.models.messages import ChatMessage
 from clotho.testing.script import Fault, Policy, Question, Script, ScriptedTurn

@@ -22,8 +22,7 @@ from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.tools import own_tools
 from clotho.environment.workspace import Workspace
 from clotho.errors import EnvironmentFailed, InvalidInput, WorkspaceRefused
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import call_id
+from clotho.identifiers.ids import call_id, job_key
 from clotho.models.messages import ChatMessage, ToolCall
 from clotho.rollouts.call import ToolError, tool_error
 from clotho.rollouts.item import Item

@@ -11,7 +11,8 @@ from jsonschema import Draft202012Validator, TypeChecker
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import extend
 
-from clotho.errors import InvalidInput, truncate_middle
+from clotho.errors import InvalidInput
+from clotho.escaping import truncate_middle
 from clotho.tools.tool import Arguments
 from clotho.untrusted import Unreadable, load_json
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 
-from clotho.identifiers.ids import displayable
+from clotho.escaping import displayable
 from clotho.tools.secrecy import Redactors, without_tokens
 
 SHOWN = 60

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInput, truncate_middle
+from clotho.errors import ClothoError, FileRefused, HostUnavailable, InvalidInput
+from clotho.escaping import displayable, truncate_middle
 from clotho.host_failures import described, is_host_failure, raised_by_clotho
-from clotho.identifiers.ids import displayable
 from clotho.tools import catalogue, result_budget
 from clotho.tools.arguments import coerce, parsed_arguments, require_text, violation
 from clotho.tools.registry import Registry

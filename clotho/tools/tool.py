@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from pydantic import JsonValue
 
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.plugin_settings import BroughtToolset, RunKind, RunSections, of_kind_here, run_settings_here
 from clotho.sandbox.backend import SandboxInstance
 from clotho.tools.delegation import DelegatedTask, DelegationSettings

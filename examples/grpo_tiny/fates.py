@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.group_keys import sending_prefix
+from clotho.identifiers.keys import sending_prefix
 from clotho.plugins.atropos.api.queue import Queue
 from clotho.runs.ledger import Ledger
 from examples.grpo_tiny.chain import Chain

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.identifiers.group_keys import delivered_key
+from clotho.identifiers.keys import delivered_key
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.item import Delivery
 from tests.atropos_api.service import TRAINER, Api

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowExecutionStatus
 from clotho import failpoints
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import GroupRejected, InvalidInput, Rejection
-from clotho.identifiers.rollout_keys import sealed_key
+from clotho.identifiers.keys import sealed_key
 from clotho.plugins.atropos.evaluation import PAUSED_FOR, end_pause
 from clotho.plugins.atropos.sweep import sweep
 from clotho.plugins.atropos.trainable import require_trainable

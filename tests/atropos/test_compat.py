@@ -18,8 +18,7 @@ from atropos_adapter import (
     register_task_env_overrides,
 )
 from clotho.errors import InvalidInput
-from clotho.identifiers.group_keys import tools_key
-from clotho.identifiers.rollout_keys import turn_prefix
+from clotho.identifiers.keys import tools_key, turn_prefix
 from clotho.plugins.atropos.compat.environment import EvaluationDistorted
 from clotho.plugins.atropos.compat.tasks import open_tasks
 from clotho.rollouts.group import ToolManifest

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.keys import scored_key
 from clotho.rollouts.group import GroupEntry
 from tests.atropos.adapter import (
     GROUP_SIZE,

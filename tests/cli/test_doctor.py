@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clotho.identifiers.rollout_keys import call_key
+from clotho.identifiers.keys import call_key
 from clotho.plugins.notices.doctor import notice_settings
 from clotho.plugins.notices.settings import NotifySettings
 from clotho.processes.liveness import Liveness

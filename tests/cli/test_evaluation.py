@@ -9,8 +9,8 @@ from pyarrow import parquet
 
 from clotho.environment.environment import checked_metrics
 from clotho.errors import EnvironmentFailed
-from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import group_id
+from clotho.identifiers.keys import attempt_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.group import AttemptEntry, SiblingFailure

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from clotho.identifiers.rollout_keys import blob_key, call_key, sealed_key
+from clotho.identifiers.keys import blob_key, call_key, sealed_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.sandbox.backend import Labels, SandboxSpec

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.identifiers.rollout_keys import call_key
+from clotho.identifiers.keys import call_key
 from clotho.rollouts.call import CallEntry
 from clotho.run_settings import RunSettings
 from clotho.runs.manifest import read_manifest

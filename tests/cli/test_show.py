@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.group_keys import group_repairs_prefix
-from clotho.identifiers.rollout_keys import call_key, lease_key, prompt_key, turn_key
+from clotho.identifiers.keys import call_key, group_repairs_prefix, lease_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTokens, SampledTurn, Usage

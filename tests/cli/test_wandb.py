@@ -8,7 +8,7 @@ import pytest
 from clotho.cli.progress import View
 from clotho.errors import InvalidInput
 from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
+from clotho.identifiers.keys import call_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTurn, Usage

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.identifiers.rollout_keys import call_key
+from clotho.identifiers.keys import call_key
 from clotho.plugin import plugins
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from clotho.errors import ClothoError, truncate_middle
-from clotho.escaping import for_line
+from clotho.errors import ClothoError
+from clotho.escaping import for_line, truncate_middle
 from clotho.models.backend import SampledTokens, SampledTurn, TurnCall
 from clotho.models.messages import ChatMessage
 from clotho.models.model_http import ModelHTTP

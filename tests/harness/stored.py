@@ -2,9 +2,8 @@
 
 import json
 
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_of, run_of
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.keys import (
     agent_key,
     asked_key,
     asked_tools_key,
@@ -12,6 +11,7 @@ from clotho.identifiers.rollout_keys import (
     lease_key,
     prompt_key,
     reward_key,
+    scored_key,
     turn_key,
 )
 from clotho.journal import Journal

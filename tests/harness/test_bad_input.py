@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.rollout_keys import agent_key
+from clotho.identifiers.ids import job_key
+from clotho.identifiers.keys import agent_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.agent_program import ProgramEntry
 from clotho.rollouts.outcome import Ending, Outcome

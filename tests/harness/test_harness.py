@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError
 
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
-from clotho.identifiers.rollout_keys import agent_key, lease_key, turn_key
+from clotho.identifiers.keys import agent_key, lease_key, turn_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.agent_program import ProgramEntry
 from clotho.rollouts.lease import Fidelity

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from chaos.stage import sandbox_folder_of
-from clotho.identifiers.rollout_keys import lease_key
+from clotho.identifiers.keys import lease_key
 from clotho.plugins.demo.kill_processes import kill_supervisors, programs_of_lease
 from clotho.processes.child import ChildProcess
 from clotho.processes.ports import free_port

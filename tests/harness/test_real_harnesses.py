@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clotho.identifiers.rollout_keys import agent_key, asked_tools_key, lease_key
+from clotho.identifiers.keys import agent_key, asked_tools_key, lease_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.agent_program import ProgramEntry
 from clotho.rollouts.asked import AskedTools

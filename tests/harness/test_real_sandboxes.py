@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.rollout_keys import agent_key
+from clotho.identifiers.keys import agent_key
 from clotho.rollouts.agent_program import ProgramEntry
 from clotho.run_settings import RunSettings
 from clotho.runs.rollouts import read_end

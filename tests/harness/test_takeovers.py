@@ -15,8 +15,8 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.agents import Agents
 from clotho.errors import Unavailable
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.rollout_keys import servers_prefix
+from clotho.identifiers.ids import job_key
+from clotho.identifiers.keys import servers_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage

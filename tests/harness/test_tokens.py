@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from clotho.identifiers.rollout_keys import agent_key, lease_key
+from clotho.identifiers.keys import agent_key, lease_key
 from clotho.journal import Journal
 from clotho.models.backend import Inference
 from clotho.models.rendering.rendering import Rendering

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from clotho_client.orders import RunOrder
 
-from clotho.identifiers.group_keys import scored_key
+from clotho.identifiers.keys import scored_key
 from clotho.journal import Journal
 from clotho.models.backend import Inference
 from clotho.models.endpoint import Endpoint

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowHistory
 
-from clotho.identifiers.rollout_keys import call_key, prompt_key, reward_key, turn_key
+from clotho.identifiers.keys import call_key, prompt_key, reward_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.listeners.access import Access

@@ -13,7 +13,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.rollouts import Rollouts
 from clotho.errors import StoreUnavailable
-from clotho.identifiers.rollout_keys import reward_key, turn_key
+from clotho.identifiers.keys import reward_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage

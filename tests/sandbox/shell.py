@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.plugins.containers.relay.control import RelayedControl
 from clotho.plugins.ssh.remote.instance import RemoteInstance
 from clotho.sandbox.backend import Job, JobState, SandboxInstance

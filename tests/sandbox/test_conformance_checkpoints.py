@@ -8,7 +8,7 @@ import pytest
 from zstandard import ZstdDecompressor
 
 from clotho.errors import CommandConflict
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.checkpoints import NotTaken
 from tests.sandbox.copies import Copies

@@ -1,7 +1,7 @@
 import pytest
 
 from clotho.errors import FileRefused
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from tests.sandbox.shell import Shell
 
 

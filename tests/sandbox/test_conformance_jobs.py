@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import CommandConflict, InvalidInput
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.supervised.launch import lock_holder
 from tests.sandbox.backends import Backend

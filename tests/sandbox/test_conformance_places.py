@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic import ValidationError
 
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import SandboxSpec
 from tests.sandbox.backends import Backend
 from tests.sandbox.copies import Copies

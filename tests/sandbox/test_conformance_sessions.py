@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
 from tests.sandbox.backends import Backend
 from tests.sandbox.shell import Shell

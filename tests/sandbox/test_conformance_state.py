@@ -2,7 +2,7 @@
 
 import pytest
 
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import JobState
 from tests.sandbox.shell import Shell
 

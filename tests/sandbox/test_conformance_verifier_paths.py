@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from tests.sandbox.backends import Backend
 from tests.sandbox.shell import Shell
 from tests.sandbox.verifying import looking

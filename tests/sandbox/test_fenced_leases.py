@@ -15,8 +15,7 @@ from clotho.config import variable
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.environment.tools import EnvironmentTools
 from clotho.errors import InvalidInput, SandboxFenced, SandboxLost
-from clotho.identifiers.group_keys import tools_key
-from clotho.identifiers.rollout_keys import lease_key, prompt_key, turn_key
+from clotho.identifiers.keys import lease_key, prompt_key, tools_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTurn, Usage

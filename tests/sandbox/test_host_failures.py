@@ -19,7 +19,7 @@ from clotho.config import variable
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import Workspace
 from clotho.errors import ClothoError, HostUnavailable, SandboxLost, SandboxUnavailable, Unavailable
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import JobState, Labels, SandboxInstance, SandboxSpec
 from clotho.sandbox.checkpoints import Checkpoint
 from clotho.sandbox.local.backend import LocalBackend

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import FileRefused, InvalidInput, IsolationUnavailable
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import JobState, SandboxSpec
 from clotho.sandbox.local.backend import LocalBackend
 from clotho.sandbox.local.enter import entering

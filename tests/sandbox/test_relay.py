@@ -14,7 +14,7 @@ import docker.errors
 import pytest
 
 from clotho.errors import InvalidInput, SandboxLost, SandboxUnavailable, WorkspaceRefused
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.plugins.containers.backend import ContainerBackend
 from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.containers.machine import ContainerMachine

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import IsolationUnavailable, SandboxLost
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import JobState
 from clotho.sandbox.exhaustion import Bounds
 from clotho.sandbox.supervised import launch

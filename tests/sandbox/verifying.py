@@ -9,7 +9,7 @@ from typing import Any
 from clotho.config import variable
 from clotho.environment.tool_context import AsyncToolContext
 from clotho.environment.workspace import Workspace
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import SandboxInstance
 from clotho.sandbox.verification import VerifierSetup
 from clotho.tools.dispatch import Dispatcher

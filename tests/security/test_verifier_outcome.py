@@ -2,7 +2,7 @@
 
 import pytest
 
-from clotho.identifiers.rollout_keys import epoch_prefix, reward_key
+from clotho.identifiers.keys import epoch_prefix, reward_key
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.campaigns import start_campaign

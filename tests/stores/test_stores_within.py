@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.identifiers.run_keys import deleted_key
+from clotho.identifiers.keys import deleted_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.endpoint import Endpoint

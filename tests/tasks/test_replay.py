@@ -10,8 +10,7 @@ from clotho.config import Settings
 from clotho.environment import Item
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.errors import InvalidInput
-from clotho.identifiers.group_keys import scored_key
-from clotho.identifiers.rollout_keys import prompt_key
+from clotho.identifiers.keys import prompt_key, scored_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.agent import AgentKind

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from clotho.config import cache_folder
-from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.keys import tools_key
 from clotho.plugins.browser.calls import SLOT
 from clotho.plugins.browser.client import SCOPE_CHARS, BrowserClient
 from clotho.plugins.browser.launch import chromium, lacking

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clotho.config import variable
-from clotho.identifiers.rollout_keys import call_key, call_part_key
+from clotho.identifiers.keys import call_key, call_part_key
 from clotho.rollouts.call import CallEntry
 from clotho.sandbox.backend import JobState
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn

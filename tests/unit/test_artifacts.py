@@ -8,9 +8,7 @@ from pathlib import Path
 
 import zstandard
 
-from clotho.identifiers.group_keys import scored_key
-from clotho.identifiers.rollout_keys import prompt_key, reward_key
-from clotho.identifiers.run_keys import manifest_key
+from clotho.identifiers.keys import manifest_key, prompt_key, reward_key, scored_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.artifacts import keep_artifacts

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from clotho.identifiers.rollout_keys import call_key, delegation_key, end_key, prompt_key, turn_key
+from clotho.identifiers.keys import call_key, delegation_key, end_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall

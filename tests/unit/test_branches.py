@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clotho.errors import JournalCorrupt
 from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
+from clotho.identifiers.keys import call_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTokens, VersionSpan

@@ -6,9 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from clotho.errors import InvalidInput
-from clotho.identifiers.group_keys import scored_key, tools_key
-from clotho.identifiers.rollout_keys import call_key, turn_key
-from clotho.identifiers.run_keys import items_key, spending_prefix
+from clotho.identifiers.keys import call_key, items_key, scored_key, spending_prefix, tools_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTurn, Usage

@@ -9,8 +9,7 @@ import pytest
 
 from clotho.evaluation.figures import figures_of
 from clotho.evaluation.results import read_results
-from clotho.identifiers.group_keys import scored_key, tools_key
-from clotho.identifiers.rollout_keys import call_key, prompt_key, reward_key, turn_key
+from clotho.identifiers.keys import call_key, prompt_key, reward_key, scored_key, tools_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import SampledTurn, Usage

@@ -15,7 +15,7 @@ from clotho.identifiers.ids import (
     sibling_of,
     wholes_of,
 )
-from clotho.identifiers.rollout_keys import call_key
+from clotho.identifiers.keys import call_key
 
 
 def test_calls_are_in_the_order_in_which_they_were_made() -> None:

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.run_keys import pause_prefix
+from clotho.identifiers.keys import pause_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.run import PauseEntry

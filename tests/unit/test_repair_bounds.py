@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.group_keys import group_repairs_prefix
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.run_keys import campaign_request_prefix
+from clotho.identifiers.keys import campaign_request_prefix, group_repairs_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.campaign import CampaignRequest

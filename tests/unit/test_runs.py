@@ -8,9 +8,8 @@ import pytest
 
 from clotho.cli.follow import GROUPS_SHOWN, groups_table
 from clotho.cli.run_states import scored_count
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
-from clotho.identifiers.run_keys import items_key
+from clotho.identifiers.keys import items_key, scored_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.rollouts.group import GroupEntry

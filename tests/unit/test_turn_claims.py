@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.claims import BegunElsewhere
 from activities.turn_claims import TurnClaims
 from clotho.errors import TakenOver
-from clotho.identifiers.rollout_keys import process_key, turn_claims_prefix, turn_key
+from clotho.identifiers.keys import process_key, turn_claims_prefix, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.processes.liveness import LIVENESS_SECONDS, Liveness, Presence, ServedNamespace

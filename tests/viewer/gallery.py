@@ -3,10 +3,20 @@
 import json
 from collections.abc import Sequence
 
-from clotho.identifiers.group_keys import attempt_prefix, group_repairs_prefix, scored_key, tools_key
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.rollout_keys import call_key, end_key, prompt_key, reward_key, turn_key
-from clotho.identifiers.run_keys import budget_prefix, campaign_request_prefix
+from clotho.identifiers.keys import (
+    attempt_prefix,
+    budget_prefix,
+    call_key,
+    campaign_request_prefix,
+    end_key,
+    group_repairs_prefix,
+    prompt_key,
+    reward_key,
+    scored_key,
+    tools_key,
+    turn_key,
+)
 from clotho.journal import Journal
 from clotho.models.backend import SampledTurn, Usage
 from clotho.models.messages import ChatMessage, FunctionCall, ToolCall

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id, rollout_id
+from clotho.identifiers.keys import scored_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.outcome import Ending, Outcome

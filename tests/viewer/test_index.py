@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
-from clotho.identifiers.run_keys import adapter_items_prefix
+from clotho.identifiers.keys import adapter_items_prefix, scored_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.plugins.viewer import run_index

@@ -6,8 +6,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from clotho.identifiers.group_keys import attempt_prefix, group_repairs_prefix
-from clotho.identifiers.rollout_keys import call_key, end_key, lease_key, prompt_key, reward_key, turn_key
+from clotho.identifiers.keys import (
+    attempt_prefix,
+    call_key,
+    end_key,
+    group_repairs_prefix,
+    lease_key,
+    prompt_key,
+    reward_key,
+    turn_key,
+)
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.messages import ChatMessage

@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from clotho.identifiers.rollout_keys import call_key, lease_key
+from clotho.identifiers.keys import call_key, lease_key
 from clotho.rollouts.call import CallEntry
 from clotho.sandbox.supervised.launch import lock_holder
 from clotho.testing.script import ScriptedCall, ScriptedTurn

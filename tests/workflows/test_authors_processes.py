@@ -7,8 +7,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.identifiers.rollout_keys import reward_key
-from clotho.identifiers.run_keys import repairs_prefix
+from clotho.identifiers.keys import repairs_prefix, reward_key
 from clotho.rollouts.verification import RewardEntry
 from clotho.run_settings import OnRewardError, RunSettings
 from clotho.runs.campaigns import CampaignHandle

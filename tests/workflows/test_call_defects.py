@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import call_key, turn_key
+from clotho.identifiers.keys import call_key, turn_key
 from clotho.models.messages import CallDefects
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.turn import TurnEntry

@@ -15,8 +15,8 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionStatus, Workfl
 from clotho.embedded.temporal_binary import temporal_binary
 from clotho.embedded.temporal_server import DYNAMIC_CONFIG, TemporalServer
 from clotho.errors import InvalidInput
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import campaign_id, group_id, rollout_id
+from clotho.identifiers.keys import scored_key
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.campaign import CampaignProgress, CampaignRequest
 from clotho.rollouts.item import Item

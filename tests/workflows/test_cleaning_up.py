@@ -3,7 +3,7 @@
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.keys import reward_key
 from clotho.rollouts.verification import RewardEntry
 from clotho.testing.script import Conversation, Script
 from clotho.testing.scripted_model import ScriptedModel, serving

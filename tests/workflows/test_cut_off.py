@@ -9,7 +9,7 @@ import pytest
 
 from chaos.link import Link
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.identifiers.rollout_keys import blob_key, call_key, lease_key
+from clotho.identifiers.keys import blob_key, call_key, lease_key
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity

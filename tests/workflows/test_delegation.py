@@ -11,8 +11,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from clotho.cli.show import show
 from clotho.errors import InvalidInput
 from clotho.failure_policy import CANCELLED
-from clotho.identifiers.group_keys import attempt_prefix, scored_key
-from clotho.identifiers.rollout_keys import call_key, prompt_key, turn_key
+from clotho.identifiers.keys import attempt_prefix, call_key, prompt_key, scored_key, turn_key
 from clotho.rollouts.agent import Agent, AgentKind
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import AttemptEntry, GroupEntry

@@ -6,7 +6,7 @@ import statistics
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.keys import reward_key
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.groups import scored_groups
 from clotho.runs.rollouts import read_end

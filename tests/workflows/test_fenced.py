@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.rollout_keys import lease_key
+from clotho.identifiers.keys import lease_key
 from clotho.rollouts.lease import LeaseEntry
 from clotho.runs.rollouts import read_end
 from clotho.runs.targets import Target

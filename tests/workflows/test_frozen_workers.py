@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.rollout_keys import call_claims_prefix, call_key
+from clotho.identifiers.keys import call_claims_prefix, call_key
 from clotho.rollouts.call import CallEntry
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn

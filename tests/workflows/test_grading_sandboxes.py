@@ -7,7 +7,7 @@ import pytest
 
 from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.identifiers.ids import replacement_id
-from clotho.identifiers.rollout_keys import epoch_prefix, grading_key, reward_key
+from clotho.identifiers.keys import epoch_prefix, grading_key, reward_key
 from clotho.rollouts.outcome import Outcome
 from clotho.rollouts.verification import EpochEntry, RewardEntry
 from clotho.run_settings import OnRewardError, RunSettings

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from clotho.identifiers.rollout_keys import lease_key
+from clotho.identifiers.keys import lease_key
 from clotho.rollouts.lease import Fidelity
 from clotho.rollouts.outcome import Outcome
 from clotho.runs.rollouts import read_end

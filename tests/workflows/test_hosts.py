@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.rollout_keys import call_key, lease_key
+from clotho.identifiers.keys import call_key, lease_key
 from clotho.processes.child import ChildProcess
 from clotho.rollouts.lease import Fidelity, LeaseEntry
 from clotho.rollouts.task_queues import TaskQueues

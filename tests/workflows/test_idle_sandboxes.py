@@ -8,7 +8,7 @@ import pytest
 
 from activities.host import Host
 from clotho.environment.instances import EnvironmentProcesses
-from clotho.identifiers.rollout_keys import call_key, lease_key, reclaimed_prefix
+from clotho.identifiers.keys import call_key, lease_key, reclaimed_prefix
 from clotho.monitoring.metrics import Metrics
 from clotho.processes.liveness import Presence
 from clotho.rollouts.lease import LeaseEntry

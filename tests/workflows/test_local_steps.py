@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
-from clotho.identifiers.rollout_keys import lease_key
+from clotho.identifiers.keys import lease_key
 from clotho.rollouts.lease import LeaseEntry
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedTurn

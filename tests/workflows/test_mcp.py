@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.identifiers.group_keys import tools_key
-from clotho.identifiers.rollout_keys import call_key
+from clotho.identifiers.keys import call_key, tools_key
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import ToolManifest
 from clotho.runs.groups import scored_groups

@@ -16,8 +16,7 @@ from activities.budgets import BudgetWatch
 from activities.llm import Model
 from activities.sampling import TurnSampler
 from activities.turn_claims import TurnClaims
-from clotho.identifiers.group_keys import tools_key
-from clotho.identifiers.rollout_keys import process_key, prompt_key, turn_key
+from clotho.identifiers.keys import process_key, prompt_key, tools_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import ModelBackend, SampledTurn, TurnCall, Usage

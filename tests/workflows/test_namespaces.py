@@ -9,7 +9,7 @@ import pytest
 from clotho.config import TemporalSettings
 from clotho.embedded.temporal_server import TemporalServer
 from clotho.identifiers.ids import campaign_id
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.identifiers.keys import turn_key
 from clotho.runs.rollouts import read_end
 from clotho.temporal.connection import connect
 from clotho.temporal.states import namespace_labels

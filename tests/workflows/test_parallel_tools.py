@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clotho.identifiers.rollout_keys import call_key, lease_key
+from clotho.identifiers.keys import call_key, lease_key
 from clotho.models.messages import FunctionCall, ToolCall
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import MOST_SIDE_BY_SIDE, OfferedTool, ToolManifest

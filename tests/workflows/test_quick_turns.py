@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from clotho.identifiers.rollout_keys import turn_key
+from clotho.identifiers.keys import turn_key
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.rollouts import read_end
 from clotho.temporal.states import is_running

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from clotho.identifiers.rollout_keys import call_key, turn_key
+from clotho.identifiers.keys import call_key, turn_key
 from clotho.rollouts.call import CallEntry
 from clotho.runs.rollouts import read_end
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn

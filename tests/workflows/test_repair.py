@@ -11,8 +11,7 @@ from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 from temporalio.client import WorkflowFailureError
 
-from clotho.identifiers.group_keys import scored_key
-from clotho.identifiers.rollout_keys import lease_key, turn_key
+from clotho.identifiers.keys import lease_key, scored_key, turn_key
 from clotho.rollouts.campaign import CampaignProgress, FailureStreak
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairBounds
 from clotho.run_settings import RunSettings

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from clotho.embedded.temporal_server import TemporalServer
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.rollout_keys import call_key
+from clotho.identifiers.ids import job_key
+from clotho.identifiers.keys import call_key
 from clotho.plugin import plugins
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity

@@ -19,7 +19,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities import pauses as activities_of_pauses
 from activities.pauses import RESTING, Pace, PauseActivities
 from clotho.identifiers.ids import group_id, rollout_id, run_of
-from clotho.identifiers.run_keys import pause_prefix
+from clotho.identifiers.keys import pause_prefix
 from clotho.rollouts.run import PAUSED_BY_HAND
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.runs.pauses import pause, resume_whole

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.identifiers.rollout_keys import reward_key
-from clotho.identifiers.run_keys import repairs_prefix
+from clotho.identifiers.keys import repairs_prefix, reward_key
 from clotho.journal import Journal
 from clotho.rollouts.verification import RewardEntry
 from clotho.run_settings import OnRewardError, RunSettings

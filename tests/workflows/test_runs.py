@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.errors import InvalidInput
-from clotho.identifiers.rollout_keys import call_key, reward_key, sealed_key, turn_key
+from clotho.identifiers.keys import call_key, reward_key, sealed_key, turn_key
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.campaign import CampaignProgress
 from clotho.rollouts.outcome import Outcome

@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio.api.enums.v1 import EventType
 
-from clotho.identifiers.rollout_keys import call_key, lease_key, reward_key
+from clotho.identifiers.keys import call_key, lease_key, reward_key
 from clotho.models.endpoint import Endpoint
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity

@@ -9,7 +9,7 @@ import pytest
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from clotho.errors import SandboxDisrupted, SandboxLost
-from clotho.identifiers.rollout_keys import blob_key, lease_key
+from clotho.identifiers.keys import blob_key, lease_key
 from clotho.rollouts.item import Item
 from clotho.rollouts.lease import Fidelity, Lease
 from clotho.rollouts.outcome import Limits

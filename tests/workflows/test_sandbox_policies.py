@@ -5,8 +5,7 @@ import asyncio
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from clotho.identifiers.group_keys import scored_key
-from clotho.identifiers.rollout_keys import call_key, end_key, reward_key
+from clotho.identifiers.keys import call_key, end_key, reward_key, scored_key
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.group import AttemptEntry, GroupEntry, RepairBounds
 from clotho.rollouts.lease import Fidelity

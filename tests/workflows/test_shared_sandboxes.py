@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from clotho.identifiers.ids import call_order
-from clotho.identifiers.rollout_keys import call_key, lease_key
+from clotho.identifiers.keys import call_key, lease_key
 from clotho.rollouts.call import CallEntry
 from clotho.rollouts.lease import Fidelity, LeaseEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from clotho.embedded.model import EmbeddedModelServer
-from clotho.identifiers.rollout_keys import stream_prefix, turn_key
+from clotho.identifiers.keys import stream_prefix, turn_key
 from clotho.journal import Journal
 from clotho.models.backend import Inference, SampledTurn
 from clotho.models.rendering.rendering import Rendering

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.rollout_keys import lease_key, reward_key
+from clotho.identifiers.keys import lease_key, reward_key
 from clotho.rollouts.verification import RewardEntry
 from clotho.run_settings import CheckpointPolicy, RunSettings
 from clotho.runs.disturbances import Disturbance, disturbances_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from clotho.identifiers.rollout_keys import lease_key, reward_key
+from clotho.identifiers.keys import lease_key, reward_key
 from clotho.rollouts.verification import RewardEntry
 from clotho.testing.script import Conversation, Script, ScriptedCall, ScriptedTurn
 from clotho.testing.scripted_model import ScriptedModel, serving

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from clotho.config import variable
-from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.keys import reward_key
 from clotho.rollouts.verification import RewardEntry
 from clotho.runs.disturbances import Disturbance, disturbances_of
 from clotho.runs.groups import scored_groups

@@ -9,7 +9,7 @@ from enum import StrEnum
 from temporalio.client import Client
 
 from clotho.errors import Unavailable
-from clotho.identifiers.rollout_keys import lease_of
+from clotho.identifiers.keys import lease_of
 from clotho.journal import Journal
 from clotho.runs.rollouts import is_superseded
 from clotho.sandbox.backend import LeaseRecord, SandboxBackend

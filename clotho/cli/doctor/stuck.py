@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowExecution
 
 from clotho.cli.doctor.findings import Finding
 from clotho.cli.waiting import is_polled, unserved
-from clotho.errors import truncate_middle
+from clotho.escaping import truncate_middle
 from clotho.rollouts.task_queues import TaskQueues
 from clotho.temporal.states import describe
 

@@ -15,8 +15,7 @@ from typing import Any
 from clotho import failpoints
 from clotho.errors import GroupRejected, Unavailable
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.group_keys import delivered_key
-from clotho.identifiers.run_keys import registration_prefix
+from clotho.identifiers.keys import delivered_key, registration_prefix
 from clotho.journal import Journal
 from clotho.plugins.atropos.metrics import DeliveryMetrics
 from clotho.plugins.atropos.trainer_api import Receipt, TrainerApi, wait_seconds

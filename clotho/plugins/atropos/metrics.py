@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from temporalio.common import MetricMeter
 
-from clotho.errors import truncate_middle
+from clotho.escaping import truncate_middle
 from clotho.rollouts.call import ToolError
 from clotho.rollouts.group import GroupEntry
 from clotho.training.siblings import Sibling

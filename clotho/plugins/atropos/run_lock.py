@@ -16,7 +16,7 @@ from pathlib import Path
 
 from clotho.errors import ClothoError, InvalidInput, StoreUnavailable
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.run_keys import run_lock_prefix
+from clotho.identifiers.keys import run_lock_prefix
 from clotho.journal import Journal
 from clotho.processes.liveness import LIVENESS_SECONDS, PERIOD_SECONDS, Liveness, boot_seconds, last_heartbeat
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 
-from clotho.errors import GroupRejected, InvalidInput, Rejection, Unavailable, truncate_middle
+from clotho.errors import GroupRejected, InvalidInput, Rejection, Unavailable
+from clotho.escaping import truncate_middle
 from clotho.listeners.tokens import TokenAuth
 
 TIMEOUT = 120.0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clotho.errors import truncate_middle
+from clotho.escaping import truncate_middle
 
 THINKING, CALL, RESULT = 300, 200, 500
 """Characters shown of each."""

@@ -5,7 +5,7 @@ import re
 from typing import Any, cast
 
 from clotho.errors import FileRefused, HostUnavailable
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.plugins.browser.client import BrowserClient, BrowserGone, Conversation, Fields
 from clotho.plugins.browser.launch import lacking
 from clotho.plugins.browser.settings import BrowserSettings

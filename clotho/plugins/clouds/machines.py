@@ -9,14 +9,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from clotho.errors import (
-    ClothoError,
-    InvalidInput,
-    IsolationUnavailable,
-    SandboxLost,
-    SandboxUnavailable,
-    truncate_middle,
-)
+from clotho.errors import ClothoError, InvalidInput, IsolationUnavailable, SandboxLost, SandboxUnavailable
+from clotho.escaping import truncate_middle
 from clotho.plugins.clouds.channels import CloudChannel, Told
 from clotho.plugins.clouds.config import CloudConfig
 from clotho.plugins.containers.relay.machine import Base, Channel, Found, Start

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from clotho.errors import ClothoError, InvalidInput, truncate_middle
+from clotho.errors import ClothoError, InvalidInput
+from clotho.escaping import truncate_middle
 from clotho.frozen_model import FrozenModel, field_errors
 from clotho.identifiers.ids import call_id
-from clotho.identifiers.rollout_keys import call_key, prompt_key, reward_key, turn_key
+from clotho.identifiers.keys import call_key, prompt_key, reward_key, turn_key
 from clotho.journal import Journal
 from clotho.models.messages import ToolCall
 from clotho.rollouts.call import CallEntry, CallRequest

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from clotho.cli.terminal import amount
 from clotho.config import Settings
 from clotho.embedded.services import Services
-from clotho.identifiers.rollout_keys import turn_prefix
+from clotho.identifiers.keys import turn_prefix
 from clotho.journal import Journal
 from clotho.plugins.demo.damage import HostSandboxes, damage_table, effects
 from clotho.plugins.demo.kill_processes import kill_supervisors, worker_processes

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from clotho.cli.terminal import amount
 from clotho.config import Settings
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.rollout_keys import reward_key
+from clotho.identifiers.keys import reward_key
 from clotho.journal import Journal
 from clotho.plugins.demo.execution_markers import marks_in
 from clotho.plugins.demo.kill_processes import processes_below, processes_of_lease

@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from clotho.errors import InvalidInput
 from clotho.evaluation.figures import Figures
 from clotho.evaluation.recorded import at, epoch_of, facts_of, finite, sample_name, span_of, usage_of
-from clotho.identifiers.group_keys import tools_key
+from clotho.identifiers.keys import tools_key
 from clotho.journal import Journal
 from clotho.plugins.formats.atif import AGENT, trajectory
 from clotho.rollouts.group import ToolManifest

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from clotho.errors import SandboxDisrupted, SandboxUnavailable, Unavailable
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.sandbox.backend import Job, JobState, JobStatus, SandboxInstance
 from clotho.sandbox.supervisor import supervisor_path
 from clotho.tools import shell

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from clotho.errors import InvalidInput, SandboxDisrupted, SandboxLost
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 from clotho.models.messages import ChatMessage
 from clotho.plugins.harness.dialects.canonical import text_of
 from clotho.plugins.harness.digest import Normalization

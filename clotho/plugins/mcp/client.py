@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import JsonValue
 
-from clotho.errors import HostUnavailable, truncate_middle
+from clotho.errors import HostUnavailable
+from clotho.escaping import truncate_middle
 from clotho.imported import BACKEND_OF_ANYIO, load
 from clotho.plugins.mcp.answers import definition_of, shorten, text_of
 from clotho.plugins.mcp.session import MOST_TOOLS, Answer, Definition, NoAnswer, NotStarted, Refused

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from clotho.errors import truncate_middle
-from clotho.identifiers.hashed import job_key
+from clotho.escaping import truncate_middle
+from clotho.identifiers.ids import job_key
 from clotho.imported import load
 from clotho.plugins.mcp.answers import definition_of, shorten, text_of
 from clotho.plugins.mcp.session import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
-from clotho.identifiers.ids import displayable
+from clotho.escaping import displayable
 from clotho.plugins.mcp.servers import McpServers
 from clotho.plugins.mcp.session import Answer, Definition, NoAnswer, NotStarted, Refused
 from clotho.plugins.mcp.settings import McpServer, McpSettings, toolset_of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from clotho.errors import truncate_middle
+from clotho.escaping import truncate_middle
 from clotho.identifiers.ids import run_of
 from clotho.temporal.failures import failure_of
 from clotho.temporal.search_attributes import NOTICE, RUN

@@ -8,7 +8,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from clotho.errors import GroupRejected, InvalidInput, JournalCorrupt, Rejection
 from clotho.identifiers.ids import ITEM_NAME, adapter_group_id
-from clotho.identifiers.run_keys import adapter_item_key
+from clotho.identifiers.keys import adapter_item_key
 from clotho.journal import Journal
 from clotho.rollouts.group import GroupEntry
 from clotho.rollouts.item import AdapterItem, Item

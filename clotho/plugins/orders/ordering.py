@@ -6,9 +6,8 @@ from clotho_client.orders import ClaimOrder, GroupAnswer, GroupOrder, OrderState
 from temporalio.client import Client
 
 from clotho.frozen_model import FrozenModel
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import RUN_NAME
-from clotho.identifiers.run_keys import claims_prefix, manifest_key
+from clotho.identifiers.ids import RUN_NAME, job_key
+from clotho.identifiers.keys import claims_prefix, manifest_key
 from clotho.journal import Journal
 from clotho.plugins.orders.ordered_run import NotOrdered, OrderedRun
 from clotho.plugins.orders.run_order import CheckedRunOrder

@@ -13,7 +13,8 @@ from botocore.config import Config
 from botocore.handlers import add_expect_header
 
 from clotho.config import Settings
-from clotho.errors import InvalidInput, StoreUnavailable, truncate_middle
+from clotho.errors import InvalidInput, StoreUnavailable
+from clotho.escaping import truncate_middle
 from clotho.journal.store import Written, checked_key, checked_prefix
 from clotho.plugins.s3.bucket import Bucket
 from clotho.plugins.s3.refusals import FAILURES, UNSUITABLE_SERVER, Failure, concerns_credentials, remedy

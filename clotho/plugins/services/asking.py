@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from pydantic import JsonValue
 
-from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable, truncate_middle
+from clotho.errors import InvalidInput, ServiceRejected, ServiceUnavailable
+from clotho.escaping import truncate_middle
 from clotho.imported import BACKEND_OF_ANYIO, load
 from clotho.plugins.services.settings import ModelService, services_of
 from clotho.tools.results import problem

@@ -2,7 +2,8 @@
 
 import base64
 
-from clotho.errors import FileRefused, InvalidInput, truncate_middle
+from clotho.errors import FileRefused, InvalidInput
+from clotho.escaping import truncate_middle
 from clotho.plugins.services.asking import Asker, counted, used_up
 from clotho.plugins.services.images import decoded, media_type
 from clotho.plugins.services.settings import services_of

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any, Protocol
 
-from clotho.errors import EnvironmentFailed, WorkspaceRefused, truncate_middle
+from clotho.errors import EnvironmentFailed, WorkspaceRefused
+from clotho.escaping import truncate_middle
 from clotho.plugins.task_folders.task_file import Artifact, Collect
 
 USUAL = Artifact(source="/logs/artifacts", exclude=(".keep",))

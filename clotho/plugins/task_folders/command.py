@@ -27,8 +27,8 @@ from clotho.environment.handles import EnvironmentHandle
 from clotho.environment.instances import EnvironmentProcesses
 from clotho.environment.named import named_environment
 from clotho.errors import ClothoError, InvalidInput, Unavailable
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id, rollout_id
+from clotho.identifiers.keys import scored_key
 from clotho.plugins.containers.config import DockerConfig
 from clotho.plugins.containers.engine import Engine
 from clotho.plugins.containers.opening import engine_address

@@ -23,7 +23,7 @@ from verifiers.v1.configs.agent import resolve_agent
 
 from clotho.config import variable
 from clotho.errors import ClothoError, InvalidInput
-from clotho.identifiers.hashed import job_key
+from clotho.identifiers.ids import job_key
 
 GRACE_SECONDS = 1.0
 """Between a cancel and the end of its rollout: a server that shuts down cancels its runs too, and then stops."""

@@ -19,8 +19,7 @@ from starlette.staticfiles import StaticFiles
 from clotho.config import TemporalSettings
 from clotho.errors import ClothoError, InvalidInput, Unavailable
 from clotho.escaping import for_terminal
-from clotho.identifiers.group_keys import scored_key, tools_key
-from clotho.identifiers.rollout_keys import prompt_key
+from clotho.identifiers.keys import prompt_key, scored_key, tools_key
 from clotho.journal import Journal
 from clotho.journal.store import Store
 from clotho.listeners.access import PageAccess

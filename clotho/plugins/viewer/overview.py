@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from clotho.errors import ClothoError
 from clotho.identifiers.ids import campaign_id, group_of, run_of
-from clotho.identifiers.run_keys import campaign_request_prefix, repairs_prefix
+from clotho.identifiers.keys import campaign_request_prefix, repairs_prefix
 from clotho.journal import Journal
 from clotho.plugins.viewer.listing import RunSums
 from clotho.plugins.viewer.rollout import OpenRollout, attempt_failures, open_rollouts

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from clotho.errors import InvalidInput
 from clotho.evaluation.figures import powers_of_two
 from clotho.evaluation.statistics import Estimate, mean_of_items, pass_at
-from clotho.identifiers.run_keys import repairs_prefix
+from clotho.identifiers.keys import repairs_prefix
 from clotho.journal import Journal
 from clotho.journal.store import Store
 from clotho.plugins.viewer.listing import Bar, histogram

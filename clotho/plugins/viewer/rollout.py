@@ -9,10 +9,10 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from clotho.errors import InvalidInput, JournalCorrupt
-from clotho.identifiers.group_keys import attempt_prefix
 from clotho.identifiers.ids import call_id, group_of
-from clotho.identifiers.rollout_keys import (
+from clotho.identifiers.keys import (
     asked_key,
+    attempt_prefix,
     call_key,
     lease_key,
     prompt_key,

@@ -17,9 +17,8 @@ from pathlib import Path
 import zstandard
 
 from clotho.errors import JournalCorrupt
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import group_id
-from clotho.identifiers.run_keys import adapter_items_prefix
+from clotho.identifiers.keys import adapter_items_prefix, scored_key
 from clotho.journal import Journal
 from clotho.journal.store import Store
 from clotho.plugins.viewer.listing import RunSums, sums_of

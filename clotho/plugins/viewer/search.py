@@ -10,7 +10,7 @@ import zstandard
 from pydantic import JsonValue
 
 from clotho.errors import JournalCorrupt
-from clotho.identifiers.rollout_keys import sealed_key
+from clotho.identifiers.keys import sealed_key
 from clotho.journal.store import Store
 
 ENTRY_DEPTH = 3

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from clotho.cli.progress import View
 from clotho.errors import InvalidInput
-from clotho.identifiers.hashed import job_key
-from clotho.identifiers.ids import item_name
+from clotho.identifiers.ids import item_name, job_key
 from clotho.journal import Journal
 from clotho.plugins.atropos.wandb_table import conversation
 from clotho.rollouts.group import GroupEntry

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clotho.identifiers.rollout_keys import call_key, end_key, prompt_key, turn_key
-from clotho.identifiers.run_keys import manifest_key
+from clotho.identifiers.keys import call_key, end_key, manifest_key, prompt_key, turn_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.plugins.atropos.scored import branch_groups_of

@@ -9,8 +9,8 @@ import pytest
 
 from clotho.environment.environment import json_item
 from clotho.errors import EnvironmentFailed
-from clotho.identifiers.group_keys import scored_key
 from clotho.identifiers.ids import item_name, original_of, rollout_id, sibling_number
+from clotho.identifiers.keys import scored_key
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.plugins.atropos.pending_groups import Items, PendingGroups

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clotho.errors import InvalidInput
-from clotho.identifiers.run_keys import run_lock_prefix
+from clotho.identifiers.keys import run_lock_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.plugins.atropos.run_lock import ProcessIdentity, RunLockEntry, held

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import TINY
 from clotho.errors import ClothoError, ContextOverflow, InexactTokens, ModelRejected, ModelUnavailable
-from clotho.identifiers.rollout_keys import stream_prefix
+from clotho.identifiers.keys import stream_prefix
 from clotho.journal import Journal
 from clotho.models.backend import Inference, TurnCall
 from clotho.models.messages import ChatMessage

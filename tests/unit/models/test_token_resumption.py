@@ -9,8 +9,8 @@ from clotho.embedded.model import EmbeddedModelServer
 from clotho.embedded.model.bundled import BUNDLED, TINY
 from clotho.embedded.model.tokenizer import Tokenizer
 from clotho.errors import ModelUnavailable, StoreUnavailable
-from clotho.identifiers.hashed import derived_seed
-from clotho.identifiers.rollout_keys import stream_prefix
+from clotho.identifiers.ids import derived_seed
+from clotho.identifiers.keys import stream_prefix
 from clotho.journal import Journal
 from clotho.journal.folder import FilesystemStore
 from clotho.models.backend import Inference, SampledTurn, TurnCall, VersionSpan

@@ -21,7 +21,7 @@ from clotho.environment.instances import Environments
 from clotho.environment.tool_context import ToolContext
 from clotho.errors import ClothoError, InvalidInput
 from clotho.host import host_name
-from clotho.identifiers.hashed import derived_seed
+from clotho.identifiers.ids import derived_seed
 from clotho.models.backend import Inference, checked_base_url
 from clotho.models.endpoint import Endpoint
 from clotho.models.model_http import ModelHTTP
