@@ -79,7 +79,7 @@ from clotho.temporal.connection import connect
 from clotho.temporal.namespace import ensure_search_attributes
 from clotho.temporal.states import RolloutOwners, namespace_labels, served_namespace
 from clotho.temporal.workflow_slots import WorkflowSlots, workflow_tuner
-from clotho.tools.command_preview import CommandPreviews
+from clotho.tools.secrecy import CommandPreviews
 from clotho.worker_settings import WorkerSettings
 from workflows.registry import PINNED, UPGRADED
 

@@ -33,7 +33,7 @@ from clotho.runs.manifest import note_capabilities, read_endpoint, read_manifest
 from clotho.runs.pauses import TurnPaused, paused_in, reason_among
 from clotho.runs.trainer_steps import known_step
 from clotho.tools import delegate_task
-from clotho.tools.command_preview import CommandPreviews
+from clotho.tools.secrecy import CommandPreviews
 
 HEARTBEATS_A_SECOND = 10
 """Of a process's turns, about: each is a write of Temporal's, and takes 5 ms of its server and database."""

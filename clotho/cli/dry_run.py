@@ -20,7 +20,7 @@ from clotho.identifiers.ids import group_id, rollout_id
 from clotho.identifiers.keys import end_key, manifest_key
 from clotho.journal import Journal
 from clotho.journal.open_store import open_existing
-from clotho.models.served_model import only_model
+from clotho.models.listed_models import only_model
 from clotho.rollouts.budget import Account, Price
 from clotho.rollouts.item import Item
 from clotho.rollouts.rollout import EndEntry, RolloutSummary

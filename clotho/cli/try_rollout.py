@@ -21,7 +21,7 @@ from clotho.environment.instances import EnvironmentProcesses, EnvironmentsHere
 from clotho.errors import ClothoError, EnvironmentFailed, InvalidInput, IsolationUnavailable
 from clotho.escaping import truncate_middle
 from clotho.identifiers.ids import group_id, rollout_id
-from clotho.models.served_model import only_model
+from clotho.models.listed_models import only_model
 from clotho.rollouts.group import RepairBounds
 from clotho.rollouts.item import Item
 from clotho.rollouts.run import RunManifest

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from clotho.errors import InvalidInput
 from clotho.journal import Journal
+from clotho.models.answers import ANSWER_BYTES
 from clotho.models.backend import Inference, ModelBackend
-from clotho.models.bodies import ANSWER_BYTES
 from clotho.models.endpoint import Endpoint
 from clotho.models.model_http import ModelHTTP
 from clotho.models.openai_chat import OpenAIChat

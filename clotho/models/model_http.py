@@ -14,8 +14,8 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from clotho.errors import ClothoError, ModelRejected, ModelUnavailable
 from clotho.escaping import for_line, truncate_middle
+from clotho.models.answers import ACCEPTED, ANSWER_BYTES, lines, read_beginning, read_whole
 from clotho.models.backend import checked_base_url
-from clotho.models.bodies import ACCEPTED, ANSWER_BYTES, lines, read_beginning, read_whole
 from clotho.models.provider_errors import refusal
 from clotho.tools.secrecy import Redactor
 

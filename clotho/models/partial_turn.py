@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from clotho.errors import InexactTokens, ModelUnavailable
 from clotho.escaping import for_line
 from clotho.frozen_model import FrozenModel
+from clotho.models.answers import UNFINISHED, VERSION_CHARACTERS, printable_name
 from clotho.models.backend import Inference, LogprobsMode, SampledTokens, VersionSpan, at_step
-from clotho.models.reported import UNFINISHED, VERSION_CHARACTERS, printable_name
 from clotho.models.token_server import TokenChunk
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from clotho.errors import InexactTokens, InvalidInput, ModelRejected, ModelUnavailable
 from clotho.models.backend import Inference, LogprobsMode, ServerCapabilities
+from clotho.models.listed_models import listed_models
 from clotho.models.model_http import ModelHTTP
-from clotho.models.openai_answer import listed_models
 from clotho.models.partial_turn import PartialTurn
 from clotho.models.sampling import Sampling
 from clotho.models.sglang import SGLang

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pydantic import BaseModel, JsonValue
 
 from clotho.errors import ModelRejected
+from clotho.models.answers import ERROR_BYTES
 from clotho.models.backend import Inference
-from clotho.models.bodies import ERROR_BYTES
 from clotho.models.model_http import ModelHTTP, read_event
 
 CANDIDATE_BYTES = 512

@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import BaseModel, Field, JsonValue
 
 from clotho.errors import InexactTokens, ModelUnavailable
+from clotho.models.answers import REASON_CHARACTERS, Count, StopReason
 from clotho.models.backend import UNNAMED, Inference, VersionSpan
 from clotho.models.model_http import raise_embedded, read_event
 from clotho.models.provider_errors import refusal
-from clotho.models.reported import REASON_CHARACTERS, Count, StopReason
 from clotho.models.token_server import TokenChunk, TokenRequest, TokenServer, paired, sampling_fields
 
 RENAMED = {"max_tokens": "max_new_tokens", "seed": "sampling_seed"}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pydantic import BaseModel, Field, JsonValue
 
 from clotho.errors import InexactTokens
+from clotho.models.answers import REASON_CHARACTERS, ReportedUsage, StopReason
 from clotho.models.backend import UNNAMED, Inference, VersionSpan
 from clotho.models.model_http import raise_embedded, read_event
-from clotho.models.reported import REASON_CHARACTERS, ReportedUsage, StopReason
 from clotho.models.token_server import TokenChunk, TokenRequest, TokenServer, paired, sampling_fields
 
 COUNTED: dict[str, JsonValue] = {"include_usage": True, "continuous_usage_stats": True}

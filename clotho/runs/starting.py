@@ -11,7 +11,7 @@ from clotho.environment.code import Code
 from clotho.identifiers.ids import campaign_id
 from clotho.identifiers.keys import manifest_key
 from clotho.journal import Journal
-from clotho.models.served_model import only_model
+from clotho.models.listed_models import only_model
 from clotho.plugin import load, plugins
 from clotho.processes.liveness import changed_settings
 from clotho.rollouts.run import RunManifest

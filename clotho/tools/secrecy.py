@@ -1,9 +1,14 @@
-"""Removal of secrets from texts for the model: values that this process knows, and tokens of known shapes."""
+"""Removal of secrets: values that this process knows, and tokens of known shapes.
+
+They are taken out of texts for the model, and of the beginnings of commands that histories and summaries show.
+"""
 
 import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
+
+from clotho.escaping import displayable
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +39,11 @@ TOKENS = tuple(
     )
 )
 """Each begins with plain characters, for which `re` searches thirty times as fast as for alternatives."""
+
+PREVIEW_CHARACTERS = 60
+PREVIEWED = ("command", "path", "pattern")
+LONGEST_READ = 100_000
+"""Characters of arguments beyond which there is no preview: they would be parsed for a few of them."""
 
 
 def without_tokens(text: str) -> str:
@@ -81,3 +91,30 @@ class Redactors:
                 log.warning("to be redacted, and not set here: %s", ", ".join(unset))
             self._made[names] = Redactor(value for value in values.values() if value)
         return self._made[names]
+
+
+class CommandPreviews:
+    """Beginnings of commands, fit for histories; `variable` gives the values that a run wants redacted."""
+
+    def __init__(self, variable: Callable[[str], str | None]) -> None:
+        self._redactors = Redactors(variable)
+
+    def of(self, arguments: str, redact: Sequence[str]) -> str:
+        """The preview of a call, at most 60 characters; empty for arguments without a command, path or pattern."""
+        # redacted before it is cut: half a secret has no known shape
+        return displayable(
+            without_tokens(self._redactors.of(redact)(_command(arguments))), PREVIEW_CHARACTERS
+        )
+
+
+def _command(arguments: str) -> str:
+    if len(arguments) > LONGEST_READ:
+        return ""
+    try:
+        fields = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(fields, dict):
+        return ""
+    found = (fields.get(name) for name in PREVIEWED)
+    return next((" ".join(value.split()) for value in found if isinstance(value, str) and value.strip()), "")

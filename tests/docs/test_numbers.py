@@ -9,8 +9,8 @@ from clotho.environment import EnvironmentConfig
 from clotho.environment.functions import MOST_STATE_CHARS
 from clotho.failure_policy import ENVIRONMENT_ATTEMPTS
 from clotho.listeners.bodies import BYTES_PER_CONTAINER, BYTES_PER_VALUE
+from clotho.models.answers import MOST_TOKENS
 from clotho.models.provider_errors import LONGEST_WAIT
-from clotho.models.reported import MOST_TOKENS
 from clotho.plugins.atropos.api.queue import MOST_REGISTERED, MOST_WAITING
 from clotho.plugins.atropos.api.sent import MOST_ROWS
 from clotho.plugins.atropos.api_settings import AtroposApiSettings

@@ -7,7 +7,7 @@ import pytest
 
 from clotho.errors import ModelRejected, ModelUnavailable
 from clotho.models.messages import ChatMessage
-from clotho.models.openai_answer import read_completion
+from clotho.models.openai_chat import read_completion
 
 KEY = "run/g000001/r0/turn/0003"
 HERMES = '<tool_call>{"name": "terminal", "arguments": {"command": "ls"}}</tool_call>'

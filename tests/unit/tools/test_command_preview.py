@@ -2,7 +2,7 @@
 
 import json
 
-from clotho.tools.command_preview import SHOWN, CommandPreviews
+from clotho.tools.secrecy import PREVIEW_CHARACTERS, CommandPreviews
 
 PREVIEWS = CommandPreviews({"KEY": "a-secret-value"}.get)
 
@@ -13,7 +13,7 @@ def preview(command: str) -> str:
 
 def test_it_is_bounded_and_on_one_line() -> None:
     assert preview("cd /work &&\n\tls") == "cd /work && ls"
-    assert preview("x" * 1000) == "x" * (SHOWN - 1) + "…"
+    assert preview("x" * 1000) == "x" * (PREVIEW_CHARACTERS - 1) + "…"
     assert preview("a\x1b[2J\u202e") == "a�[2J�"
 
 

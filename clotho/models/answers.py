@@ -1,11 +1,14 @@
-"""Bounded reading and decompression of a model server's answers."""
+"""Model servers' answers: their bodies, read within bounds, and the counts, reasons and names in them."""
 
 import zlib
 from collections.abc import AsyncIterator
+from typing import Annotated
 
 import aiohttp
+from pydantic import BaseModel, Field
 
 from clotho.errors import ModelUnavailable
+from clotho.escaping import for_line, truncate_middle
 
 ACCEPTED = "gzip, deflate"
 PIECE_BYTES = 1 << 16
@@ -15,6 +18,18 @@ ERROR_BYTES = 1 << 16
 ANSWER_BYTES = 8 << 20
 """Read of an answer, or of one event of a stream, after decompression."""
 EITHER_HEADER = zlib.MAX_WBITS | 32
+
+MOST_TOKENS = 1_000_000_000
+"""Far more than any context holds."""
+Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+"""A count of tokens that a server reports; also an id or a position."""
+StopReason = Count | Annotated[str, Field(max_length=1_000)]
+REASON_CHARACTERS = 100
+NAME_CHARACTERS = 200
+VERSION_CHARACTERS = 200
+"""Characters of a weight version's name."""
+UNFINISHED = frozenset({"abort", "error"})
+"""Reasons of an answer that broke off."""
 
 
 async def decoded(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -81,3 +96,24 @@ def too_long(limit: int) -> ModelUnavailable:
     return ModelUnavailable(
         f"the model server's answer is longer than {limit >> 20} MiB (worker.model_answer_mb)"
     )
+
+
+class _PromptDetails(BaseModel):
+    cached_tokens: Count | None = None
+
+
+class ReportedUsage(BaseModel):
+    """Token counts as OpenAI's API has them."""
+
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+    @property
+    def cached_prompt_tokens(self) -> int:
+        return (self.prompt_tokens_details or _PromptDetails()).cached_tokens or 0
+
+
+def printable_name(name: str | None) -> str | None:
+    """A name that a server gives itself, its model or a request, escaped and cut."""
+    return truncate_middle(for_line(name), NAME_CHARACTERS) if name else None
