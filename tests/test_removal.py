@@ -38,7 +38,9 @@ class Tree:
         self.folder = folder
         for part in PARTS:
             if (ROOT / part).is_dir():
-                shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+                # What is compiled holds for the copy, whose files keep their times: compiling takes seconds.
+                # Another process may be writing a .pyc.NUMBER, which it renames.
+                shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.pyc.*"))
             else:
                 shutil.copy(ROOT / part, folder / part)
         for plugin in without:
