@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,10 +96,11 @@ async def test_a_store_keeps_no_memory_of_all_folders(tmp_path: Path) -> None:
     await asyncio.gather(*(store.keys("run/") for _ in range(10 * THREADS)))  # all of its threads are there
     tracemalloc.start()
     try:
-        before, after = [await write(part * MOST_KNOWN_FOLDERS) for part in range(2)]
+        kept = [await write(part * MOST_KNOWN_FOLDERS) for part in range(4)]
     finally:
         tracemalloc.stop()
-    assert after - before < 50 * MOST_KNOWN_FOLDERS
+    # in one part, Python may extend a table of its own, such as that of interned names
+    assert min(after - before for before, after in pairwise(kept)) < 50 * MOST_KNOWN_FOLDERS
     assert await store.create("run/0/another", b"x"), "written into a folder that was forgotten"
 
 

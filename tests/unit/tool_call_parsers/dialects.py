@@ -14,6 +14,8 @@ class Dialect:
     markers: tuple[str, ...]
     keeps_white_space: bool = False
     """Whether content beside calls is given as written."""
+    drops_blank: bool = False
+    """Whether there is no content where only white space stands beside calls, which is kept otherwise."""
     argument_text: bool = False
     """Arguments are bare text: only text arguments come back without a schema."""
     opens_with_brace: bool = False
@@ -118,7 +120,7 @@ DIALECTS: Mapping[str, tuple[Dialect, ...]] = {
     "llama4_json": (LLAMA,),
     "mistral": (
         Dialect(_mistral, ("[TOOL_CALLS]", "[ARGS]", "{", "[")),
-        Dialect(_mistral_array, ("[TOOL_CALLS]", "[{", "}]"), keeps_white_space=True),
+        Dialect(_mistral_array, ("[TOOL_CALLS]", "[{", "}]"), keeps_white_space=True, drops_blank=True),
     ),
     "qwen3_coder": (
         Dialect(
@@ -150,6 +152,7 @@ DIALECTS: Mapping[str, tuple[Dialect, ...]] = {
                 ":0",
             ),
             keeps_white_space=True,
+            drops_blank=True,
         ),
     ),
     "deepseek_v3": (
