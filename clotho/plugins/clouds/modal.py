@@ -182,6 +182,12 @@ class ModalMachines(CloudMachines[ModalConfig, modal.Sandbox]):
                     )
             return self._app, self._client
 
+    async def close(self) -> None:
+        await super().close()
+        if self._client is not None:
+            await self._client.close.aio()
+            self._client = self._app = None
+
     async def _labels_of(self, sandbox: modal.Sandbox) -> Mapping[str, str]:
         """The labels of a sandbox, which never change: asked for once."""
         if sandbox.object_id not in self._labels:
