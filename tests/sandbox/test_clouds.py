@@ -290,6 +290,7 @@ async def test_a_sandbox_at_modal_ends_without_a_supervisor(
         while await machines.find("m1") is not None:
             await asyncio.sleep(0.05)
         assert not cloud.server.running("m1")
+        await machines.close()
 
 
 async def test_a_machine_at_e2b_that_shows_late_is_the_only_one_of_its_name(
