@@ -126,8 +126,8 @@ class ModalServer:
 
     async def __aexit__(self, *error: object) -> None:
         assert self._server is not None
+        # not waited for: since Python 3.12 that takes until clients have closed their connections
         self._server.close()
-        await self._server.wait_closed()
         for sandbox in self.sandboxes.values():
             await sandbox.box.destroy()
         await asyncio.gather(*self._entered)
