@@ -2,7 +2,7 @@
 
 from clotho.identifiers.ids import below, caller_at
 
-# Of a run.
+# ---- runs ----
 
 RUNS = "~runs/"
 """Prefix of all manifests: no run's name starts with a tilde."""
@@ -60,7 +60,7 @@ def adapter_item_key(run: str, number: int) -> str:
     return f"{adapter_items_prefix(run)}{number:08}"
 
 
-# Of a group.
+# ---- groups ----
 
 tools_key = below("tools")
 attempt_prefix = below("attempt/")
@@ -74,7 +74,7 @@ def group_repairs_prefix(group: str) -> str:
     return f"{repairs_prefix(run)}{name}/"
 
 
-# Of a rollout.
+# ---- rollouts ----
 
 prompt_key = below("prompt")
 turn_prefix = below("turn/")

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from clotho.plugins.containers.relay.machine import Base, Channel, Machine
 from clotho.plugins.containers.relay.records import RelayFolder
 from clotho.sandbox.supervised.folders import GRACE_SECONDS
 from tests.sandbox.clouds.cloud import CLOUDS, DAYTONA, Cloud, needs_root
+from tests.support import eventually
 
 pytestmark = [needs_root, pytest.mark.filterwarnings("ignore:`server_url` is deprecated")]
 
@@ -64,6 +66,26 @@ async def test_a_name_has_one_machine(machines: Machine, cloud: Cloud) -> None:
     await asyncio.gather(*(create(machines, cloud) for _ in range(3)))
     await create(machines, cloud)
     assert len(cloud.server.running("m1")) == 1
+
+
+@pytest.mark.parametrize("cloud", ["modal"], indirect=True)
+async def test_no_connection_is_left_of_machines_that_are_closed(cloud: Cloud) -> None:
+    machines, address = cloud.client(), os.environ["MODAL_SERVER_URL"]
+
+    async def is_closed() -> bool:
+        return not connections_to(address)
+
+    await create(machines, cloud)
+    assert connections_to(address)
+    await machines.close()
+    await eventually(is_closed, "the end of all connections")
+
+
+def connections_to(address: str) -> int:
+    """The established connections to a server on loopback."""
+    ending = f":{urlsplit(address).port or 0:04X}"
+    connections = (line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:])
+    return sum(peer.endswith(ending) and state == "01" for _, _, peer, state, *_ in connections)
 
 
 async def test_a_machine_is_found_with_its_labels(machines: Machine, cloud: Cloud) -> None:
