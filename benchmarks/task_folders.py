@@ -1,4 +1,4 @@
-"""The same task folders, solved by their oracles in containers, by Clotho and by Harbor's own runner.
+"""Clotho and Harbor's own runner solve the same task folders in containers, by the tasks' oracles.
 
 python -m benchmarks.task_folders
 
@@ -134,7 +134,7 @@ async def _harbor(harbor: Path, root: Path) -> float:
 
 
 def _engine_variables(folder: Path) -> Mapping[str, str]:
-    """Of the podman that was started here, if one was: its command line finds the same images."""
+    """Variables with which podman's command line finds the images of the podman that was started here, if any."""
     files = {"CONTAINERS_STORAGE_CONF": "storage.conf", "CONTAINERS_CONF": "containers.conf"}
     return {name: str(folder / file) for name, file in files.items() if (folder / file).exists()}
 

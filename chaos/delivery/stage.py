@@ -71,7 +71,7 @@ class DeliveryStage:
         await asyncio.gather(*(self._parts[part].start() for part in parts))
 
     def ended(self) -> str | None:
-        """What a part said that ended by itself; None while all run."""
+        """Return the output of a part that ended by itself; None while all run."""
         for name, part in self._parts.items():
             if not part.running:
                 return f"{name} ended by itself: {part.last_words}"
@@ -82,7 +82,7 @@ class DeliveryStage:
         return await asyncio.to_thread(lambda: list(received(self._record)))
 
     async def deliveries(self) -> dict[str, Delivery | None]:
-        """Of each group drawn so far; None while its way goes on."""
+        """Return the delivery of each group drawn so far; None for a group that is still under way."""
         ledger = Ledger(self.cluster.open_journal(), RUN)
         return {claim.group: await ledger.delivery(claim.group) for claim in await ledger.load()}
 

@@ -185,7 +185,7 @@ class CloudMachines(ABC, Generic[Config, Sandbox]):
 
     @asynccontextmanager
     async def _told_of(self, name: str) -> AsyncIterator[None]:
-        """As `told`; a machine that is gone is looked for again when it is asked for next."""
+        """Translate errors as `told` does, and forget a machine that is gone: the next call looks for it again."""
         try:
             with self.told(name):
                 yield

@@ -62,7 +62,7 @@ SECONDS_TO_FINISH = 2
 
 @dataclass(frozen=True)
 class Viewed:
-    """What a viewer shows, and where it keeps its indexes."""
+    """The store and cluster that a viewer shows, and the folder of its indexes."""
 
     store: Store
     temporal: TemporalSettings

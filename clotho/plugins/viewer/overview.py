@@ -1,4 +1,4 @@
-"""What the pages of all runs and of one run show beside the rows of its index."""
+"""Content of the pages of all runs and of one run, beside the rows of the index."""
 
 import asyncio
 import time
@@ -135,7 +135,7 @@ class Overview:
         return index.beside(group)
 
     async def spending(self, run: str) -> str | None:
-        """What a run with a budget or prices has spent, and of what; None for another run."""
+        """Return what a run with a budget or prices has spent, as text; None for another run."""
         ledger = self._ledgers.setdefault(run, RunLedger(self._journal, run))
         return await budget_text(self._journal, run, ledger)
 
